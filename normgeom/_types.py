@@ -1,0 +1,23 @@
+"""Shape aliases: the words of the project, with their axes.
+
+A *case* is one training example, a row of `data`; a *unit* is one neuron, a row of `weight`; the *summed
+inputs* are `data @ weight.T`. Arrays are torch tensors, or numpy arrays of numbers, of `Fraction` or of
+SymPy expressions: code that takes them uses operators only, so a type checker sees them as `Any`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+
+if TYPE_CHECKING:
+    Array = Any
+else:
+    Array = torch.Tensor | np.ndarray
+
+Weight = Shaped[Array, "units inputs"]
+Data = Shaped[Array, "cases inputs"]
+Summed = Shaped[Array, "cases units"]
+PerUnit = Shaped[Array, "units"]
+Statistic = Shaped[Array, "#cases #units"] | int | float

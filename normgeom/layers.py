@@ -1,0 +1,249 @@
+"""Anything that maps (weight, data) to outputs, seen by the engines as one kind of object.
+
+`as_layer` takes a norm, an `nn.Module` that acts on the summed inputs, a function of (weight, data), or a
+layer, and returns a layer. Evaluating a layer twice gives the same outputs: a module is called on copies of
+its buffers, and is left as found.
+"""
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from normgeom._types import Data, PerUnit, Weight
+from normgeom.norms import BatchNorm, FrozenBatchNorm, Norm, normalize, summed_inputs
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """What the engines ask of a layer."""
+
+    @property
+    def name(self) -> str:
+        """A short name for tables."""
+
+    @property
+    def eps(self) -> float:
+        """The eps that the layer adds to its variance, 0 if it has none or none is known."""
+
+    @property
+    def mode(self) -> str:
+        """`train` if the statistics come from the data, `eval` if they are frozen."""
+
+    @property
+    def units(self) -> int | None:
+        """The number of units that the layer's own parameters fix, or None."""
+
+    def with_eps(self, eps: float) -> "Layer":
+        """Return the same layer with another eps."""
+
+    def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
+        """Return the outputs, cases along the first axis."""
+
+
+@dataclass(frozen=True, eq=False)
+class NormLayer:
+    """A norm with what surrounds it: `outputs = gain * (a + bias_before - mu)/sqrt(sigma^2 + eps) + bias`.
+
+    `gain`, `bias` and `bias_before` are numbers or have shape (units,). Source: Ba et al. 2016, eq. 2 to 5;
+    the paper has no eps and no bias before.
+    """
+
+    norm: Norm
+    eps: float = 0.0
+    gain: PerUnit | float = 1.0
+    bias: PerUnit | float = 0.0
+    bias_before: PerUnit | float = 0.0
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise an error for a norm that cannot take the bias before."""
+        if self.has_bias_before and len(inspect.signature(self.norm.statistics).parameters) < 3:
+            raise ValueError(
+                f"{self.name} must accept a third argument to be given a bias before it: "
+                "statistics(weight, data, bias_before). If a bias there is the same as one after, pass bias."
+            )
+
+    @property
+    def name(self) -> str:
+        """The label, or the norm's class name."""
+        return self.label or type(self.norm).__name__
+
+    @property
+    def mode(self) -> str:
+        """`eval` for frozen statistics, else `train`."""
+        return "eval" if isinstance(self.norm, FrozenBatchNorm) else "train"
+
+    @property
+    def has_bias_before(self) -> bool:
+        """Whether a bias is added before the norm."""
+        return not (isinstance(self.bias_before, int | float) and self.bias_before == 0)
+
+    @property
+    def units(self) -> int | None:
+        """The length of the first per-unit parameter, if there is one."""
+        fields = [getattr(self.norm, f.name) for f in dataclasses.fields(self.norm)] if (
+            dataclasses.is_dataclass(self.norm)
+        ) else []  # fmt: skip
+        sizes = [len(v) for v in (*fields, self.gain, self.bias, self.bias_before) if getattr(v, "ndim", 0)]
+        return sizes[0] if sizes else None
+
+    def with_eps(self, eps: float) -> "NormLayer":
+        """Return the same layer with another eps."""
+        return dataclasses.replace(self, eps=eps)
+
+    def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
+        """Return gain * z + bias, of shape (cases, units)."""
+        gain, bias, before = (
+            torch.as_tensor(v, dtype=weight.dtype, device=weight.device)
+            for v in (self.gain, self.bias, self.bias_before)
+        )
+        extra = {"bias_before": before} if self.has_bias_before else {}
+        return gain * normalize(self.norm, weight, data, eps=self.eps, **extra) + bias
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleLayer:
+    """An `nn.Module` applied to the summed inputs, `module(data @ weight.T)`, in the mode it was found in.
+
+    Parameters are cast to the weight's type and device; buffers are copies, so the module stays as found.
+    """
+
+    module: nn.Module
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, or the module's class name."""
+        return self.label or type(self.module).__name__
+
+    @property
+    def eps(self) -> float:
+        """The module's `eps`; `nn.RMSNorm(eps=None)` means float32's machine epsilon up to float32."""
+        eps = getattr(self.module, "eps", 0.0)
+        return torch.finfo(torch.float64).eps if eps is None else float(eps)
+
+    @property
+    def mode(self) -> str:
+        """The module's mode."""
+        return "train" if self.module.training else "eval"
+
+    @property
+    def units(self) -> int | None:
+        """The length of the first parameter or buffer that is a vector."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        sizes = [t.shape[0] for t in tensors if t.ndim == 1]
+        return sizes[0] if sizes else None
+
+    def with_eps(self, eps: float) -> "ModuleLayer":
+        """Return a layer with a copy of the module that has another eps."""
+        module = copy.deepcopy(self.module)
+        # F.batch_norm refuses 0 in training; 1e-300 is below the rounding of any variance.
+        module.eps = eps or (1e-300 if isinstance(module, nn.modules.batchnorm._BatchNorm) else 0.0)
+        return ModuleLayer(module, self.name)
+
+    def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
+        """Return the module's outputs for the summed inputs."""
+        state = {
+            key: value.detach().clone().to(weight.device, weight.dtype if value.is_floating_point() else None)
+            for key, value in self.module.state_dict(keep_vars=True).items()
+        }
+        return torch.func.functional_call(self.module, state, (summed_inputs(weight, data),))
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionLayer:
+    """A function of (weight, data). Its eps, if it has one, is what the user says."""
+
+    function: Callable[[Any, Any], Any]
+    eps: float = 0.0
+    label: str = ""
+    mode: str = "train"
+    units: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The label, or the function's name."""
+        return self.label or getattr(self.function, "__name__", type(self.function).__name__)
+
+    def with_eps(self, eps: float) -> "FunctionLayer":
+        """Raise an error: the eps inside a function cannot be changed from outside."""
+        raise ValueError(f"the eps inside {self.name} cannot be changed: it is a plain function.")
+
+    def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
+        """Return the function's outputs."""
+        return self.function(weight, data)
+
+
+def as_layer(
+    layer: Any,
+    *,
+    eps: float | None = None,
+    gain: PerUnit | float = 1.0,
+    bias: PerUnit | float = 0.0,
+    bias_before: PerUnit | float = 0.0,
+    name: str = "",
+) -> Layer:
+    """Return a layer for a norm, a module on the summed inputs, a function of (weight, data), or a layer.
+
+    Args:
+        layer: a norm (an object with `statistics`, or a norm class), an `nn.Module` that maps summed
+            inputs (cases, units) to outputs, or a callable `(weight, data) -> outputs`.
+        eps: for a norm, added to the variance (default 0); for a module, replaces its own.
+        gain: for a norm, multiplies the normalized summed inputs; a number or shape (units,).
+        bias: for a norm, added after the gain.
+        bias_before: for a norm, added to the summed inputs before they are normalized.
+        name: what tables call the layer.
+
+    Raises:
+        TypeError: if the object is none of these, or an option does not apply to it.
+
+    >>> as_layer(BatchNorm, eps=1e-5).eps
+    1e-05
+    >>> as_layer(nn.LayerNorm(4)).name
+    'LayerNorm'
+    """
+    if isinstance(layer, type) and hasattr(layer, "statistics"):
+        layer = layer()
+    around_norm = _given(gain, 1.0) or _given(bias, 0.0) or _given(bias_before, 0.0)
+    if hasattr(layer, "statistics"):
+        return NormLayer(layer, eps or 0.0, gain, bias, bias_before, name)
+    if around_norm:
+        raise TypeError(
+            f"gain, bias and bias_before apply to a norm; got {type(layer).__name__}, which has its own."
+        )
+    if isinstance(layer, NormLayer | ModuleLayer | FunctionLayer):
+        named = dataclasses.replace(layer, label=name) if name else layer
+        return named if eps is None else named.with_eps(eps)
+    if isinstance(layer, nn.Module):
+        module = ModuleLayer(layer, name)
+        return module if eps is None else module.with_eps(eps)
+    if isinstance(layer, Layer):
+        return layer if eps is None else layer.with_eps(eps)
+    if callable(layer) and not isinstance(layer, type):
+        if eps is not None:
+            raise TypeError("eps inside a plain function cannot be set; leave it out.")
+        return FunctionLayer(layer, label=name)
+    raise TypeError(
+        "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on the summed inputs, "
+        f"or a function of (weight, data); got {layer!r}."
+    )
+
+
+def frozen_batch_norm(weight: Weight, data: Data, **options: Any) -> Layer:
+    """Return batch norm in evaluation mode, with the statistics of this weight and data.
+
+    `options` are those of `as_layer`; a bias before the norm is part of what the statistics saw.
+    """
+    norm = BatchNorm().freeze(weight, data, options.get("bias_before", 0))
+    return as_layer(norm, **options)
+
+
+def _given(value: Any, default: float) -> bool:
+    """Whether an option differs from its default."""
+    return not (isinstance(value, int | float) and value == default)
