@@ -87,10 +87,8 @@ class NormLayer:
     @property
     def units(self) -> int | None:
         """The length of the first per-unit parameter, if there is one."""
-        fields = [getattr(self.norm, f.name) for f in dataclasses.fields(self.norm)] if (
-            dataclasses.is_dataclass(self.norm)
-        ) else []  # fmt: skip
-        sizes = [len(v) for v in (*fields, self.gain, self.bias, self.bias_before) if getattr(v, "ndim", 0)]
+        own = vars(self.norm).values() if hasattr(self.norm, "__dict__") else ()
+        sizes = [len(v) for v in (*own, self.gain, self.bias, self.bias_before) if getattr(v, "ndim", 0)]
         return sizes[0] if sizes else None
 
     def with_eps(self, eps: float) -> "NormLayer":
@@ -142,7 +140,7 @@ class ModuleLayer:
 
     def with_eps(self, eps: float) -> "ModuleLayer":
         """Return a layer with a copy of the module that has another eps."""
-        module = copy.deepcopy(self.module)
+        module: Any = copy.deepcopy(self.module)
         # F.batch_norm refuses 0 in training; 1e-300 is below the rounding of any variance.
         module.eps = eps or (1e-300 if isinstance(module, nn.modules.batchnorm._BatchNorm) else 0.0)
         return ModuleLayer(module, self.name)

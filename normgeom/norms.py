@@ -7,7 +7,6 @@ every closed form asks for these lines, and nothing re-derives a norm.
 """
 
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,11 +43,9 @@ class BatchNorm:
         """Mean and variance over cases, each of shape (1, units)."""
         return _moments(summed_inputs(weight, data, bias_before), axis=0)
 
-    def freeze(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
-    ) -> "FrozenBatchNorm":
+    def freeze(self, weight: Weight, data: Data, bias_before: PerUnit | float = 0) -> "FrozenBatchNorm":
         """Return the norm that keeps the statistics of this weight and data (evaluation mode)."""
-        mean, variance = self.statistics(weight, data, bias_before)
+        mean, variance = _moments(summed_inputs(weight, data, bias_before), axis=0)
         return FrozenBatchNorm(mean[0], variance[0])
 
 
@@ -167,10 +164,10 @@ def normalize(
     check_shapes(weight, data)
     if not (isinstance(eps, sympy.Basic) or (math.isfinite(eps) and eps >= 0)):
         raise ValueError(f"eps must be a finite number >= 0; got {eps}.")
-    extra = () if isinstance(bias_before, numbers.Number) and bias_before == 0 else (bias_before,)
+    extra = () if isinstance(bias_before, int | float) and bias_before == 0 else (bias_before,)
     mean, variance = norm.statistics(weight, data, *extra)
     centred = summed_inputs(weight, data, bias_before) - mean
-    if isinstance(variance, numbers.Number):
+    if isinstance(variance, int | float):
         return centred if variance == 1 else centred / _root(np.asarray(variance))
     return _exact(centred) / _root(variance + eps)
 

@@ -12,7 +12,7 @@ Scales compose by multiplication and shifts by addition; `then` composes, `inver
 WeightMatrixRescale(delta=1.0)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -44,11 +44,11 @@ class _Action:
     @property
     def parameter(self) -> Any:
         """The one field: delta for scales, gamma for shifts along inputs, shift for others."""
-        return getattr(self, next(iter(self.__dataclass_fields__)))
+        return getattr(self, fields(self)[0].name)
 
     def _check_parameter(self) -> None:
         """Make a list an array, and raise an error for a parameter of the wrong rank or not finite."""
-        name = next(iter(self.__dataclass_fields__))
+        name = fields(self)[0].name
         if isinstance(self.parameter, list | tuple):
             object.__setattr__(self, name, torch.tensor(self.parameter, dtype=torch.float64))
         rank = 0 if self.axis is None else 1
@@ -108,7 +108,7 @@ class _Rescale(_Action):
     """Multiply by `delta`: a number, or one number a unit or case. Zero is no group element."""
 
     delta: Any
-    sign = 1
+    sign: ClassVar[Literal[-1, 1] | None] = 1
 
     def __post_init__(self) -> None:
         """Raise an error for a scale that is 0, not finite, or positive where the name says negative."""
@@ -271,7 +271,7 @@ class Composition:
     tensor([3., 4.])
     """
 
-    steps: tuple[Transform, ...]
+    steps: tuple[Any, ...]
 
     def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
         """Apply the steps in order."""
@@ -285,7 +285,7 @@ class Composition:
 
     def inverse(self) -> "Composition":
         """Return the inverses in the opposite order."""
-        return Composition(tuple(step.inverse() for step in reversed(self.steps)))  # type: ignore[attr-defined]
+        return Composition(tuple(step.inverse() for step in reversed(self.steps)))
 
 
 TABLE_1: tuple[type[_Action], ...] = (
