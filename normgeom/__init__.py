@@ -1,0 +1,1 @@
+"""normgeom: the invariances and the geometry of neural-network normalization."""

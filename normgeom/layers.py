@@ -228,7 +228,7 @@ def as_layer(
             raise TypeError("eps inside a plain function cannot be set; leave it out.")
         return FunctionLayer(layer, label=name)
     raise TypeError(
-        "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on the summed inputs, "
+        "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on summed inputs, "
         f"or a function of (weight, data); got {layer!r}."
     )
 
