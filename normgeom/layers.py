@@ -147,11 +147,21 @@ class ModuleLayer:
 
     def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
         """Return the module's outputs for the summed inputs."""
-        state = {
-            key: value.detach().clone().to(weight.device, weight.dtype if value.is_floating_point() else None)
-            for key, value in self.module.state_dict(keep_vars=True).items()
+        return torch.func.functional_call(self.module, self._state(weight), (summed_inputs(weight, data),))
+
+    def changed_buffers(self, weight: Weight, data: Data) -> list[str]:
+        """Return the names of the buffers that a call would change."""
+        before, state = self._state(weight), self._state(weight)
+        torch.func.functional_call(self.module, state, (summed_inputs(weight, data),))
+        return [name for name, value in state.items() if not torch.equal(value, before[name])]
+
+    def _state(self, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Copies of parameters and buffers, in the type and on the device of a tensor."""
+        state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return {
+            name: value.detach().clone().to(like.device, like.dtype if value.is_floating_point() else None)
+            for name, value in state.items()
         }
-        return torch.func.functional_call(self.module, state, (summed_inputs(weight, data),))
 
 
 @dataclass(frozen=True, eq=False)

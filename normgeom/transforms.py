@@ -122,8 +122,8 @@ class _Rescale(_Action):
     def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
         """Return (weight, data) with one of them re-scaled."""
         if self.moves == "weight":
-            return self._along(weight) * weight, data
-        return weight, self._along(data) * data
+            return weight * self._along(weight), data
+        return weight, data * self._along(data)
 
     def inverse(self) -> Self:
         """Return the element that undoes this one."""
