@@ -41,12 +41,13 @@ def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
     """Return a rich table, headings wrapped, whose text also reads without colour."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(show_lines=False)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for k, name in enumerate(header):
-        table.add_column(name, justify="left" if k == 0 else "center", overflow="fold")
+        table.add_column(name.replace("re-", "re-\n"), justify="left" if k == 0 else "center")
     styles = {"✓": "green", "≈": "cyan", "✗": "red", "?": "yellow"}
     for row in rows:
         table.add_row(*(Text(c, style=styles.get(c[:1], "")) for c in map(str, row)))

@@ -97,9 +97,7 @@ def lifted_layer(layer: Layer, number: Callable[[Fraction], Any]) -> NormLayer:
             f"{layer.name} is not a norm with statistics(weight, data), so only its values are seen"
         )
     own: Any = vars(layer.norm).items() if dataclasses.is_dataclass(layer.norm) else ()
-    arrays = {
-        k: _map(number, fractions(v)) for k, v in own if isinstance(v, torch.Tensor | np.ndarray)
-    }
+    arrays = {k: _map(number, fractions(v)) for k, v in own if isinstance(v, torch.Tensor | np.ndarray)}
     norm: Any = dataclasses.replace(layer.norm, **arrays) if arrays else layer.norm  # type: ignore[type-var]
     before = _map(number, fractions(layer.bias_before)) if layer.has_bias_before else 0.0
     return dataclasses.replace(layer, norm=norm, bias_before=before, gain=fractions(layer.gain))

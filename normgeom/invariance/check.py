@@ -41,9 +41,10 @@ def check(
     Args:
         layer: a norm, a module on the summed inputs, or a function of (weight, data); see `as_layer`.
         transforms: actions, as classes (elements are drawn) or as elements.
-        units: the number of units, at least 3; what the layer's parameters fix, else 5 (numeric) or 3.
-        inputs: the number of inputs, at least 2.
-        cases: the number of cases, at least 3.
+        units: units of the numeric engine's points, at least 3; what the layer's parameters fix, else 5. The
+            other engines take the smallest sizes that decide, so that their evidence can be read.
+        inputs: inputs of its points, at least 2; 4 if not given.
+        cases: cases of its points, at least 3; 6 if not given.
         engines: names from `numeric`, `exact`, `symbolic`; all that apply if not given.
         weight: a weight to measure at, shape (units, inputs); drawn from a Gaussian if not given.
         data: data to measure at, shape (cases, inputs); likewise. The other engines draw their own.
@@ -71,17 +72,14 @@ def check(
         transforms = (transforms,)
     generator = generator or torch.Generator().manual_seed(0)
     sizes = {"units": units, "inputs": inputs, "cases": cases}
-    point = {"weight": weight, "data": data, "dtype": dtype, "device": device}
+    point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
 
     def cell(transform: Any) -> Verdict:
         said = []
         for name in names:
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            said.append(
-                ENGINES[name](
-                    subject, transform, generator=fork, **(point if name == "numeric" else {}), **sizes
-                )
-            )
+            options = point if name == "numeric" else {}
+            said.append(ENGINES[name](subject, transform, generator=fork, **options))
         return settle(said)
 
     Sizes.of(subject, None, numeric.USUAL, **sizes)

@@ -24,19 +24,18 @@ TRIES = 60
 WITNESSES = 8  # how many to find before the shortest is chosen
 
 
-def judge(layer: Layer, transform: Any, *, generator: torch.Generator, **sizes: int | None) -> Verdict:
+def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdict:
     """Return the exact verdict on one cell.
 
     Args:
         layer: a layer; anything but a norm is undecided.
         transform: an action's class, whose elements are drawn, or one element.
-        generator: draws the points.
-        sizes: `units`, `inputs`, `cases`; 3 each unless the layer or the element fixes them.
+        generator: draws the points, of 3 units, inputs and cases unless the layer or the element fixes more.
     """
     about = subject(layer, transform, "exact")
     try:
         lifted = lifted_layer(layer, lambda f: f)
-        size = Sizes.of(layer, transform, SMALL, **sizes)
+        size = Sizes.of(layer, transform, SMALL)
         drawn = [_evaluate(lifted, *_point(transform, size, generator, spread=9)) for _ in range(POINTS)]
     except NotExact as why:
         return Verdict(kind=Kind.UNDECIDED, reason=f"exact: {why}", **about)
@@ -54,17 +53,15 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator, **sizes: 
         kind=Kind.NOT_INVARIANT,
         degree=None if np.any(fractions(lifted.bias)) else degree,
         flips=flips,
-        witness=find_witness(layer, transform, generator=generator, **sizes) or broken[0].witness(),
+        witness=find_witness(layer, transform, generator=generator) or broken[0].witness(),
         **about,
     )
 
 
-def find_witness(
-    layer: Layer, transform: Any, *, generator: torch.Generator, **sizes: int | None
-) -> Witness | None:
+def find_witness(layer: Layer, transform: Any, *, generator: torch.Generator) -> Witness | None:
     """Return the shortest of a few points of small integers where `z` changes, or None if none is found."""
     lifted = lifted_layer(layer, lambda f: f)
-    size = Sizes.of(layer, transform, SMALL, **sizes)
+    size = Sizes.of(layer, transform, SMALL)
     found = []
     for spread in (attempt // 20 + 1 for attempt in range(TRIES)):
         point = _evaluate(lifted, *_point(transform, size, generator, spread=spread, simple=True))

@@ -6,7 +6,6 @@ of weight and data: for layer norm that is about offset/sigma, so the tolerance 
 that loses more digits than its problem must is not excused.
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,19 @@ PER_ROOT_INPUT = 2.0  # roundoffs of the accumulator that a sum over the inputs 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One transform at one point: outputs before and after, largest relative change, its tolerance."""
+    """One transform at one point.
+
+    Attributes:
+        weight: the weight, shape (units, inputs).
+        data: the data, shape (cases, inputs).
+        element: the transform.
+        before: the outputs.
+        after: the outputs after the transform.
+        error: the largest change over the largest output.
+        tolerance: what rounding can explain of it.
+        predicted: what the layer's eps should make of it, None if its statistics are not known.
+        off_law: how far the outputs are from that prediction, entry by entry.
+    """
 
     weight: torch.Tensor
     data: torch.Tensor
@@ -33,6 +44,7 @@ class Measurement:
     error: float
     tolerance: float
     predicted: float | None = None
+    off_law: float | None = None
 
     @property
     def within(self) -> bool:
@@ -48,14 +60,45 @@ class Measurement:
 
 
 def measure(
-    layer: Layer, element: Any, weight: torch.Tensor, data: torch.Tensor, *, generator: torch.Generator
+    layer: Layer,
+    element: Any,
+    weight: torch.Tensor,
+    data: torch.Tensor,
+    *,
+    generator: torch.Generator,
+    wide: torch.dtype = torch.float64,
 ) -> Measurement:
-    """Apply one element at one point and compare; the generator draws the probes of the tolerance."""
-    before, after = evaluate(layer, weight, data), evaluate(layer, *element(weight, data))
-    tolerance = rounding_tolerance(layer, element, weight, data, generator=generator)
-    predicted = predicted_breaking(layer, element, weight, data) if layer.eps else None
+    """Apply one element at one point and compare.
+
+    Args:
+        layer: any layer.
+        element: a transform.
+        weight: shape (units, inputs).
+        data: shape (cases, inputs).
+        generator: draws the probes of the tolerance.
+        wide: the widest type in which the layer can be evaluated, for the condition number.
+    """
+    points = ((weight, data), element(weight, data))
+    before, after = (evaluate(layer, *at) for at in points)
+    dtype = max((before.dtype, weight.dtype), key=lambda t: torch.finfo(t).eps)
+    if wide == dtype:
+        known = [(*at, out) for at, out in zip(points, (before, after), strict=True)]
+    else:
+        exact = weight.to(wide), data.to(wide)
+        known = [(*at, evaluate(layer, *at)) for at in (exact, element(*exact))]
+    roundoff = torch.finfo(dtype).eps / 2
+    kappa = max(_condition(layer, *at, generator=generator, roundoff=roundoff) for at in known)
+    law = _law_of_eps(layer, element, weight, data, before) if layer.eps else None
     return Measurement(
-        weight, data, element, before, after, relative_change(before, after), tolerance, predicted
+        weight,
+        data,
+        element,
+        before,
+        after,
+        error=relative_change(before, after),
+        tolerance=rounding_tolerance(dtype, weight.shape[-1], kappa),
+        predicted=None if law is None else relative_change(before, law),
+        off_law=None if law is None else relative_change(law, after),
     )
 
 
@@ -82,7 +125,7 @@ def evaluate(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> torch.Te
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.nan_to_num(), other.nan_to_num())
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def relative_change(before: torch.Tensor, after: torch.Tensor) -> float:
@@ -105,24 +148,15 @@ def widest(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> torch.dtyp
     return torch.float64
 
 
-def rounding_tolerance(
-    layer: Layer, element: Any, weight: torch.Tensor, data: torch.Tensor, *, generator: torch.Generator
-) -> float:
-    """Return what rounding can explain: roundoffs times the condition number, before and after the action.
+def rounding_tolerance(dtype: torch.dtype, inputs: int, kappa: float) -> float:
+    """Return what rounding can explain: roundoffs times the condition number of the layer.
 
-    `(6 u + 2 sqrt(inputs) u_sum) max(1, kappa)`, u the unit roundoff of the outputs' type and u_sum that of
-    the accumulator (float32 for half types).
+    `(6 u + 2 sqrt(inputs) u_sum) max(1, kappa)`, u the unit roundoff of the type and u_sum that of the
+    accumulator (float32 for half types).
     """
-    dtype = min((evaluate(layer, weight, data).dtype, weight.dtype), key=lambda t: -torch.finfo(t).eps)
     roundoff = torch.finfo(dtype).eps / 2
     summing = min(roundoff, torch.finfo(torch.float32).eps / 2)
-    wide = widest(layer, weight, data)
-    point = weight.to(wide), data.to(wide)
-    kappa = max(
-        condition_number(layer, *at, roundoff=roundoff, generator=generator)
-        for at in (point, element(*point))
-    )
-    return (ELEMENTWISE * roundoff + PER_ROOT_INPUT * weight.shape[-1] ** 0.5 * summing) * max(kappa, 1.0)
+    return (ELEMENTWISE * roundoff + PER_ROOT_INPUT * inputs**0.5 * summing) * max(kappa, 1.0)
 
 
 def condition_number(
@@ -137,16 +171,28 @@ def condition_number(
 
     Weight and data are perturbed entry by entry by a relative +-h, h the larger of `roundoff` (that of the
     type under test) and the root of the roundoff of the type they come in, so that the layer's own rounding
-    does not enter.
+    does not enter. For layer norm it is about offset/sigma.
     """
+    outputs = evaluate(layer, weight, data)
+    return _condition(layer, weight, data, outputs, generator=generator, roundoff=roundoff)
+
+
+def _condition(
+    layer: Layer,
+    weight: torch.Tensor,
+    data: torch.Tensor,
+    outputs: torch.Tensor,
+    *,
+    generator: torch.Generator,
+    roundoff: float,
+) -> float:
     step = max(roundoff, (torch.finfo(weight.dtype).eps / 2) ** 0.5)
-    before = evaluate(layer, weight, data)
 
     def nudge(array: torch.Tensor) -> torch.Tensor:
         signs = torch.randint(0, 2, array.shape, generator=generator) * 2 - 1
         return array * (1 + step * signs.to(array))
 
-    changes = [relative_change(before, evaluate(layer, nudge(weight), nudge(data))) for _ in range(PROBES)]
+    changes = [relative_change(outputs, evaluate(layer, nudge(weight), nudge(data))) for _ in range(PROBES)]
     return max(c if math.isfinite(c) else 1.0 for c in changes) / step
 
 
@@ -162,17 +208,18 @@ def eps_law(variance: Any, variance_after: Any, eps: float) -> Any:
     return ((variance_after / variance) * (variance + eps) / (variance_after + eps)) ** 0.5
 
 
-def predicted_breaking(layer: Layer, element: Any, weight: torch.Tensor, data: torch.Tensor) -> float | None:
-    """Return the relative change that the layer's eps should cause, None without statistics."""
+def _law_of_eps(
+    layer: Layer, element: Any, weight: torch.Tensor, data: torch.Tensor, outputs: torch.Tensor
+) -> torch.Tensor | None:
+    """Return the outputs that the layer's eps should give after the action, None without statistics."""
     if not isinstance(layer, NormLayer):
         return None
-    exact = dataclasses.replace(layer, gain=1.0, bias=0.0)
-    weight, data = weight.double(), data.double()
+    weight, data, outputs = weight.double(), data.double(), outputs.double()
     extra = (torch.as_tensor(layer.bias_before).to(weight),) if layer.has_bias_before else ()
     norm: Any = layer.norm
     before, after = (norm.statistics(*at, *extra)[1] for at in ((weight, data), element(weight, data)))
     if isinstance(before, int | float):
         return None
-    z = evaluate(exact, weight, data)
-    gain, bias = (torch.as_tensor(v).to(weight) for v in (layer.gain, layer.bias))
-    return relative_change(gain * z + bias, gain * z * eps_law(before, after, layer.eps) + bias)
+    ratio = torch.where((before == 0) & (after == 0), 1.0, eps_law(before, after, layer.eps))
+    bias = torch.as_tensor(layer.bias).to(weight)
+    return ratio * (outputs - bias) + bias

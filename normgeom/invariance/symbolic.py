@@ -29,15 +29,13 @@ SMALL = Sizes(units=3, inputs=3, cases=3)
 LARGEST = 48  # symbols; beyond, products of polynomials take tens of seconds
 
 
-def judge(layer: Layer, transform: Any, *, generator: torch.Generator, **sizes: int | None) -> Verdict:
-    """Return the symbolic verdict on one cell.
+def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdict:
+    """Return the symbolic verdict on one cell, at 3 units, inputs and cases unless more are fixed.
 
     Args:
         layer: a layer; anything but a norm is undecided.
         transform: an action's class, whose parameter becomes free symbols, or one element.
         generator: draws the witness of a *not invariant*; the decision itself draws nothing.
-        sizes: `units`, `inputs`, `cases` of the witness. The identity is decided at 3 each, unless the layer
-            or the element fixes more.
     """
     about = subject(layer, transform, "symbolic")
     try:
@@ -62,7 +60,7 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator, **sizes: 
         kind=Kind.NOT_INVARIANT,
         degree=powers.pop() if law else None,
         flips=any(r.sign < 0 for r in ratios if r) and None not in ratios,
-        witness=find_witness(layer, transform, generator=generator, **sizes),
+        witness=find_witness(layer, transform, generator=generator),
         **about,
     )
 

@@ -76,7 +76,7 @@ class InvarianceTable:
         return row[rest[0]] if rest else row
 
     def __repr__(self) -> str:
-        return to_text(self.header, [[row.layer, *(_cell(v) for v in row)] for row in self.rows])
+        return to_text(self.header, self.cells())
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
@@ -86,9 +86,13 @@ class InvarianceTable:
         """The column headings: Table 1's."""
         return ["", *(v.title or v.transform for v in self.rows[0])]
 
+    def cells(self) -> list[list[str]]:
+        """Return the rows as text: the layer's name, then a mark and a word for each verdict."""
+        return [[row.layer, *(_cell(v) for v in row)] for row in self.rows]
+
     def to_markdown(self) -> str:
         """Return the table with check marks that also read as text."""
-        return to_markdown(self.header, [[row.layer, *(_cell(v) for v in row)] for row in self.rows])
+        return to_markdown(self.header, self.cells())
 
     def to_latex(self, *, caption: str = "", label: str = "tab:invariances") -> str:
         """Return the table as LaTeX; it needs the package booktabs."""
@@ -119,4 +123,4 @@ class InvarianceTable:
 
 def _cell(verdict: Verdict) -> str:
     """A mark, the word, and what the paper's table leaves out."""
-    return MARKS[verdict.kind] + (f" ({verdict.scaling})" if verdict.scaling else "")
+    return MARKS[verdict.kind] + (f", {verdict.scaling}" if verdict.scaling else "")

@@ -126,10 +126,10 @@ class Verdict:
 
     @property
     def scaling(self) -> str:
-        """How the outputs answer to a scale, where there is a law: `∝ δ`, `∝ δ^2`, `sign flips`."""
+        """How the outputs answer to a scale, where there is a law: `∝δ`, `∝δ^2`, `sign flips`."""
         if self.degree is None or self.kind is not Kind.NOT_INVARIANT:
             return ""
-        power = {0.0: "", 1.0: "∝ δ"}.get(float(self.degree), f"∝ δ^{self.degree:g}")
+        power = {0.0: "", 1.0: "∝δ"}.get(float(self.degree), f"∝δ^{self.degree:g}")
         odd = self.degree % 2 == 1  # then the power of delta carries the sign
         return ", ".join(filter(None, [power, "sign flips" if self.flips and not odd else ""]))
 
@@ -237,9 +237,11 @@ def describe(transform: Any) -> str:
 
 
 def _matrix(array: Any) -> str:
-    """An array as nested lists of short numbers."""
+    """An array as nested lists of short numbers; a large one as its shape."""
     if hasattr(array, "detach"):
         array = array.detach().cpu().double().numpy()
+    if isinstance(array, np.ndarray) and array.size > 64:
+        return f"(an array of shape {array.shape})"
     if isinstance(array, np.ndarray) and array.ndim:
         return "[" + ", ".join(_matrix(row) for row in array) + "]"
     return f"{float(array):.4g}" if isinstance(array, float | np.ndarray) else str(array)
