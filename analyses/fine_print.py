@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 import normgeom as ng
 from analyses._run import Options
@@ -104,20 +105,24 @@ def curves(options: Options) -> list[dict[str, Any]]:
 
 def draw_table(cells: Sequence[dict[str, Any]]) -> Figure:
     """Draw the table as a picture."""
-    with style(height=6.6, xtick__labelsize=5.6, ytick__labelsize=6.5):
+    with style(height=6.6, xtick__labelsize=5.3, ytick__labelsize=6.0):
         figure, ax = plt.subplots()
-        draw_invariances(cells, ax, titles=[c.title for c in COLUMNS])
+        draw_invariances(cells, ax, titles=[c.title for c in COLUMNS], group="norm")
     return figure
 
 
 def draw_curves(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw one panel a norm."""
-    with style(height=2.0):
-        figure, axes = plt.subplots(1, len(NORMS), sharey=True)
-        for ax, name in zip(axes, NORMS, strict=True):
-            draw_eps_law([row for row in rows if row["norm"] == name], ax, legend=ax is axes[-1])
+    with style(height=3.4):
+        figure, grid = plt.subplots(2, 2, sharex=True, sharey=True)
+        for ax, name in zip(grid.ravel(), NORMS, strict=True):
+            draw_eps_law([row for row in rows if row["norm"] == name], ax)
             ax.set_title(name)
-        axes[0].set_ylabel("relative deviation")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        handles, labels = [*handles, Line2D([], [], color="black", lw=1.0)], [*labels, "exact law"]
+        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize="small")
+        figure.supxlabel(r"scale $\delta$ of the weights", fontsize="medium")
+        figure.supylabel("largest change over largest output", fontsize="medium")
     return figure
 
 

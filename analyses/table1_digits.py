@@ -48,7 +48,10 @@ def compute(options: Options) -> Findings:
                 layers, weight=weight, data=data, eps=eps, engines=["numeric"], device=options.device,
                 generator=options.generator(),
             )  # fmt: skip
-            rows += [record | {"weights": weights_name, "eps": eps} for record in table.records()]
+            rows += [
+                record | {"weights": weights_name, "eps": eps, "group": f"{weights_name} {eps:g}"}
+                for record in table.records()
+            ]
     return Findings(rows, {"source": point.source, **_facts(weights, data)})
 
 
@@ -70,7 +73,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw all rows as one picture."""
     with style(height=5.6, xtick__labelsize=6.5, ytick__labelsize=6.5):
         figure, ax = plt.subplots()
-        draw_invariances(rows, ax)
+        draw_invariances(rows, ax, group="group")
     return figure
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from normgeom.figures.style import COLOURS, MARKERS
 
 
-def draw_eps_law(rows: Sequence[dict[str, Any]], ax: Axes, *, legend: bool = True) -> Axes:
+def draw_eps_law(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     """Draw the deviation of the outputs under `W -> delta W` for several eps: points measured, lines the law.
 
     The law is `z'/z = delta sqrt(v + eps)/sqrt(delta^2 v + eps)`, v the variance; at eps = 0 only rounding
@@ -18,7 +18,6 @@ def draw_eps_law(rows: Sequence[dict[str, Any]], ax: Axes, *, legend: bool = Tru
     Args:
         rows: dicts with `eps`, `delta`, `measured`, `law` (relative to the largest output).
         ax: where to draw, on log axes.
-        legend: whether to name the eps.
     """
     for k, eps in enumerate(sorted({row["eps"] for row in rows})):
         mine = sorted((row for row in rows if row["eps"] == eps), key=lambda row: row["delta"])
@@ -36,7 +35,7 @@ def draw_eps_law(rows: Sequence[dict[str, Any]], ax: Axes, *, legend: bool = Tru
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(1e-17, 10)
-    ax.set_xlabel(r"scale $\delta$ of the weights")
-    if legend:
-        ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(1.0, 0.2))
+    ax.set_xticks([1e-4, 1e-2, 1, 1e2, 1e4])
+    ax.set_yticks([1e-16, 1e-12, 1e-8, 1e-4, 1])
+    ax.minorticks_off()
     return ax

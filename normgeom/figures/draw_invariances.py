@@ -1,5 +1,6 @@
 """Table 1 as a picture: a cell for each layer and transform, its mark, and the deviation behind it."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,12 @@ LOOK = {
 
 
 def draw_invariances(
-    rows: Sequence[dict[str, Any]], ax: Axes, *, layers: Sequence[str] = (), titles: Sequence[str] = ()
+    rows: Sequence[dict[str, Any]],
+    ax: Axes,
+    *,
+    layers: Sequence[str] = (),
+    titles: Sequence[str] = (),
+    group: str = "",
 ) -> Axes:
     """Draw verdicts as a labelled matrix.
 
@@ -30,6 +36,7 @@ def draw_invariances(
         ax: where to draw.
         layers: the order of the rows; as they come if not given.
         titles: the order of the columns; as they come if not given.
+        group: a key of the dicts; a line is drawn where its value changes from row to row.
     """
     layers = list(layers) or list(dict.fromkeys(row["layer"] for row in rows))
     titles = list(titles) or list(dict.fromkeys(row["title"] for row in rows))
@@ -39,8 +46,16 @@ def draw_invariances(
             _cell(ax, x, y, cells.get((layer, title), {"kind": "", "error": None, "scaling": ""}))
     ax.set_xlim(0, len(titles))
     ax.set_ylim(len(layers), 0)
-    ax.set_xticks([x + 0.5 for x in range(len(titles))], [_wrapped(t) for t in titles], linespacing=1.1)
+    ax.set_xticks(
+        [x + 0.5 for x in range(len(titles))],
+        [_wrapped(t, 15 if len(titles) < 7 else 11) for t in titles],
+        linespacing=1.1,
+    )
     ax.set_yticks([y + 0.5 for y in range(len(layers))], layers)
+    of = {row["layer"]: row.get(group) for row in rows}
+    for y in range(1, len(layers)):
+        if of[layers[y]] != of[layers[y - 1]]:
+            ax.axhline(y, color="#333333", linewidth=0.8, xmin=-0.02, clip_on=False)
     ax.xaxis.tick_top()
     ax.tick_params(length=0)
     for spine in ax.spines.values():
@@ -84,11 +99,6 @@ def _number(value: float | None) -> str:
     return f"{value:.2g}"
 
 
-def _wrapped(title: str) -> str:
-    """A heading in lines of at most two words."""
-    words = title.split()
-    return (
-        "\n".join([" ".join(words[:-1]), words[-1]])
-        if len(" ".join(words[:-1])) < 16
-        else "\n".join([" ".join(words[:-2]), words[-2], words[-1]] if len(words) > 3 else words)
-    )
+def _wrapped(title: str, width: int) -> str:
+    """A heading in lines of at most `width` characters, never broken inside a word."""
+    return "\n".join(textwrap.wrap(title, width, break_long_words=False, break_on_hyphens=False))

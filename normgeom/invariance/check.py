@@ -82,6 +82,7 @@ def check(
             said.append(ENGINES[name](subject, transform, generator=fork, **options))
         return settle(said)
 
+    numeric.check_arrays(weight, data)
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     return InvarianceRow(subject.name, tuple(cell(t) for t in transforms))
 
@@ -153,8 +154,7 @@ def invariance_error(layer: Any, transform: Any, weight: Weight, data: Data) -> 
             f"Draw one with {transform.__name__}.sample(weight, data, generator=...)."
         )
     subject = as_layer(layer)
-    numeric.check_array("weight", weight)
-    numeric.check_array("data", data)
+    numeric.check_arrays(weight, data)
     return relative_change(evaluate(subject, weight, data), evaluate(subject, *transform(weight, data)))
 
 

@@ -168,7 +168,7 @@ def _parameter(transform: Any, shape: tuple[int, ...], generator: torch.Generato
     return values if shape else values[()]
 
 
-def _law(points: list[_Point]) -> tuple[float | None, bool]:
+def _law(points: list[_Point]) -> tuple[int | None, bool]:
     """Return the degree k of `z' = ±|delta|^k z` over all points, and whether a sign flips."""
     candidates = sorted(range(-4, 5), key=abs)
     degree = next((k for k in candidates if all(point.follows(k) for point in points)), None)

@@ -102,15 +102,22 @@ def measure(
     )
 
 
-def evaluate(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """Return a layer's outputs, leaving the random state alone.
+def evaluate(
+    layer: Layer, weight: torch.Tensor, data: torch.Tensor, *, seed: int | None = None
+) -> torch.Tensor:
+    """Return a layer's outputs, leaving the random state alone; a seed sets it for this call.
 
     Raises:
         TypeError: if the outputs are not a floating-point tensor.
         ValueError: if the layer changes its input, or if the outputs do not have a row per case.
     """
     given = weight.clone(), data.clone()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    index = weight.device.index or 0
+    with torch.no_grad(), torch.random.fork_rng(devices=[index] if weight.is_cuda else []):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+            if weight.is_cuda:
+                torch.cuda.default_generators[index].manual_seed(seed)
         outputs = layer(*given)
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
         raise TypeError(f"{layer.name} must return a floating-point tensor; got {type(outputs).__name__}.")

@@ -20,6 +20,8 @@ USUAL = Sizes(units=5, inputs=4, cases=6)
 DRAWS = 3
 UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a small fault look alike
 BLIND = 0.3  # a tolerance this large decides nothing
+LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
+NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
 
 Point = tuple[torch.Tensor, torch.Tensor]
 
@@ -50,6 +52,7 @@ def judge(
         sizes: `units`, `inputs`, `cases` of drawn points.
     """
     about = subject(layer, transform, "numeric")
+    layer = layer.in_type(dtype) if isinstance(layer, ModuleLayer) else layer
     points = [_point(layer, transform, (weight, data), dtype, device, generator, sizes) for _ in range(draws)]
     if reason := _unfit(layer, *points[0]):
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
@@ -65,7 +68,7 @@ def judge(
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
         if worst.tolerance > BLIND:
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
-        elif not worst.error <= worst.tolerance + (worst.predicted or 0.0):
+        elif not worst.error <= worst.tolerance + max(m.error for m in confirmed):
             decided = {"kind": Kind.UNDECIDED, "reason": _narrow(worst)} if wide != dtype else decided
         else:
             decided["reason"] = _notes(layer, *points[0])
@@ -121,7 +124,7 @@ def _exact_but_for_eps(layer: Layer, measured: list[Measurement], generator: tor
     return True
 
 
-def _law(measured: list[Measurement]) -> tuple[float | None, bool]:
+def _law(measured: list[Measurement]) -> tuple[int | None, bool]:
     """Return the integer k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
     laws = [_degrees(m) for m in measured]
     found = next((k for k in sorted(range(-4, 5), key=abs) if all(k in d for d in laws)), None)
@@ -136,7 +139,8 @@ def _degrees(m: Measurement) -> set[int]:
         return set()
     delta = torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
     before, after = m.before.double().abs(), m.after.double().abs()
-    return {k for k in range(-4, 5) if relative_change(delta**k * before, after) <= m.tolerance}
+    off = {k: relative_change(delta**k * before, after) for k in range(-4, 5)}
+    return {k for k, error in off.items() if error <= (max(m.tolerance, LAW) if k else m.tolerance)}
 
 
 def _point(
@@ -149,9 +153,7 @@ def _point(
     sizes: dict[str, int | None],
 ) -> Point:
     """Return a point whose weight and data are those given, checked, or drawn from a Gaussian."""
-    for name, array in zip(("weight", "data"), given, strict=True):
-        if array is not None:
-            check_array(name, array)
+    check_arrays(*given)
     known = {k: None if a is None else a.shape[0] for k, a in zip(("units", "cases"), given, strict=True)}
     known["inputs"] = next((a.shape[-1] for a in given if a is not None), None)
     for name, found in known.items():
@@ -164,8 +166,16 @@ def _point(
         (torch.randn(shape, generator=generator, dtype=torch.float64) if array is None else array)
         for array, shape in zip(given, shapes, strict=True)
     )
-    check_shapes(weight, data)
     return weight.to(device, dtype), data.to(device, dtype)
+
+
+def check_arrays(weight: torch.Tensor | None, data: torch.Tensor | None) -> None:
+    """Raise an error for arrays given that cannot be measured at, alone or together."""
+    for name, array in (("weight", weight), ("data", data)):
+        if array is not None:
+            check_array(name, array)
+    if weight is not None and data is not None:
+        check_shapes(weight, data)
 
 
 def check_array(name: str, array: torch.Tensor) -> None:
@@ -187,7 +197,7 @@ def check_array(name: str, array: torch.Tensor) -> None:
 
 def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> str:
     """Say why nothing can be decided at this point, or return an empty string."""
-    first, second = evaluate(layer, weight, data), evaluate(layer, weight, data)
+    first, second = (evaluate(layer, weight, data, seed=seed) for seed in (0, 1))
     finite = first.isfinite()
     if not finite.all():
         at = tuple(int(i) for i in (~finite).nonzero()[0])
@@ -201,7 +211,8 @@ def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> str:
             "changes), so it is not a function of weight and data"
         )
     spread = float((first.double() - first.double().mean()).abs().max())
-    if spread <= 64 * torch.finfo(first.dtype).eps * float(first.double().abs().max()):
+    size = max(float(first.double().abs().max()), float(summed_inputs(weight, data).double().abs().max()))
+    if spread <= NOTHING * torch.finfo(first.dtype).eps * size:
         return f"the outputs of {layer.name} are constant at this size, so every invariance holds vacuously"
     return ""
 

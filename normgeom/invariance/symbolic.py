@@ -71,7 +71,7 @@ class _Ratio:
 
     factor: Any
     sign: int
-    power: float
+    power: int
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _setting(layer: Layer, transform: Any, size: Sizes) -> _Setting:
             break
         except ExactQuotientFailed:
             continue
-        except (AttributeError, TypeError) as why:
+        except (AttributeError, TypeError, ValueError) as why:
             raise NotExact(f"the statistics of {layer.name} do not run on symbols ({why})") from why
     before, after = ([np.vectorize(field, otypes=[object])(array) for array in pair] for pair in pairs)
     scale = scale_of_entries(element, before[0].shape)

@@ -99,7 +99,7 @@ class Verdict:
     error: float | None = None
     tolerance: float | None = None
     predicted: float | None = None
-    degree: float | None = None
+    degree: int | None = None
     flips: bool = False
     witness: Witness | None = None
     proof: Proof | None = None
@@ -129,7 +129,7 @@ class Verdict:
         """How the outputs answer to a scale, where there is a law: `∝δ`, `∝δ^2`, `sign flips`."""
         if self.degree is None or self.kind is not Kind.NOT_INVARIANT:
             return ""
-        power = {0.0: "", 1.0: "∝δ"}.get(float(self.degree), f"∝δ^{self.degree:g}")
+        power = {0: "", 1: "∝δ"}.get(self.degree, f"∝δ^{self.degree}")
         odd = self.degree % 2 == 1  # then the power of delta carries the sign
         return ", ".join(filter(None, [power, "sign flips" if self.flips and not odd else ""]))
 
