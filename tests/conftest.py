@@ -10,6 +10,7 @@ import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 matplotlib.use("Agg")
+torch.set_num_threads(1)  # the workers of pytest-xdist share the cores
 settings.register_profile("normgeom", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("normgeom")
 

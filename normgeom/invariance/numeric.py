@@ -54,11 +54,11 @@ def judge(
     about = subject(layer, transform, "numeric")
     layer = layer.in_type(dtype) if isinstance(layer, ModuleLayer) else layer
     points = [_point(layer, transform, (weight, data), dtype, device, generator, sizes) for _ in range(draws)]
-    if reason := _unfit(layer, *points[0]):
+    wide = widest(layer, *points[0])
+    if reason := _unfit(layer, *points[0], wide):
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
     drawn = isinstance(transform, type)
     elements = [transform.sample(*p, generator=generator) if drawn else transform for p in points]
-    wide = widest(layer, *points[0])
     measured = [
         measure(layer, e, *p, generator=generator, wide=wide) for e, p in zip(elements, points, strict=True)
     ]
@@ -195,7 +195,7 @@ def check_array(name: str, array: torch.Tensor) -> None:
         )
 
 
-def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> str:
+def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.dtype) -> str:
     """Say why nothing can be decided at this point, or return an empty string."""
     first, second = (evaluate(layer, weight, data, seed=seed) for seed in (0, 1))
     finite = first.isfinite()
@@ -210,9 +210,10 @@ def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> str:
             f"{layer.name} gives different outputs for equal inputs (random numbers, or buffers that a call "
             "changes), so it is not a function of weight and data"
         )
-    spread = float((first.double() - first.double().mean()).abs().max())
-    size = max(float(first.double().abs().max()), float(summed_inputs(weight, data).double().abs().max()))
-    if spread <= NOTHING * torch.finfo(first.dtype).eps * size:
+    exact = weight.to(wide), data.to(wide)
+    outputs = evaluate(layer, *exact, seed=0)
+    size = max(float(outputs.abs().max()), float(summed_inputs(*exact).abs().max()))
+    if float((outputs - outputs.mean()).abs().max()) <= NOTHING * torch.finfo(outputs.dtype).eps * size:
         return f"the outputs of {layer.name} are constant at this size, so every invariance holds vacuously"
     return ""
 

@@ -83,7 +83,7 @@ def test_a_large_offset_in_float32(offset):
 
 
 def test_float32_cannot_hold_everything():
-    verdict = first(layer_norm, ng.WeightMatrixRecenter, **shared_column(1e8))
+    verdict = first(layer_norm, ng.WeightMatrixRecenter, **shared_column(1e7))
     assert verdict.kind is Kind.UNDECIDED
     assert "use a wider type" in verdict.reason
 
