@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--device {given.device} cannot be used: {str(why).splitlines()[0]}")
     if given.out.exists() and not given.out.is_dir():
         parser.error(f"--out must be a folder; {given.out} is a file")
+    torch.set_num_threads(1)  # the arrays are small: a second thread only waits
     options = Options(given.out, given.seed, given.device, given.quick)
     return _run_all(given.names or list(ALL), options)
 

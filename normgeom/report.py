@@ -70,29 +70,30 @@ def to_latex(
 ) -> str:
     r"""Return a LaTeX table with booktabs rules; text is escaped, cells in `$...$` are not.
 
-    >>> print(to_latex(["norm", "holds"], [["layer", "yes"]]).splitlines()[1])
-    \toprule
+    >>> [line for line in to_latex(["norm", "holds"], [["layer", "yes"]]).splitlines() if "rule" in line]
+    ['\\toprule', '\\midrule', '\\bottomrule']
     """
     frame = pd.DataFrame([[_escape(c) for c in row] for row in rows], columns=[_escape(h) for h in header])
-    width = 0.8 / max(len(header) - 1, 1)
+    wide = len(header) > 7
+    width = (0.78 if wide else 0.7) / max(len(header) - 1, 1)
     columns = "l" + rf"p{{{width:.3f}\textwidth}}" * (len(header) - 1)
-    return str(
-        frame.style.hide(axis="index").to_latex(
-            hrules=True, column_format=columns, caption=caption or None, label=label or None
-        )
+    source = frame.style.hide(axis="index").to_latex(
+        hrules=True, column_format=columns, caption=_escape(caption) or None, label=label or None
     )
+    size = r"\scriptsize\setlength{\tabcolsep}{2pt}" if wide else r"\small\setlength{\tabcolsep}{4pt}"
+    return str(source).replace(r"\begin{tabular}", size + "\n" + r"\begin{tabular}")
+
+
+TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "|": "$|$", "^": r"\^{}",
+    "<": "$<$", ">": "$>$", "∝": r"$\propto$", "δ": r"$\delta$", "ε": r"$\epsilon$", "√": r"$\surd$",
+    "→": r"$\to$", "²": "$^2$", "×": r"$\times$", "≈": r"$\approx$", "–": "--",
+}  # fmt: skip
 
 
 def _escape(text: str) -> str:
     """Escape LaTeX's special characters outside of formulas, and spell out symbols."""
-    if text.startswith("$") and text.endswith("$"):
-        return text
-    for plain, tex in (
-        ("\\", r"\textbackslash "), ("&", r"\&"), ("%", r"\%"), ("#", r"\#"), ("_", r"\_"), ("|", r"$|$"),
-        ("∝", r"$\propto$"), ("δ", r"$\delta$"), ("^", r"\^{}"), ("✓", r"$\checkmark$"),
-    ):  # fmt: skip
-        text = text.replace(plain, tex)
-    return text
+    return text if text.startswith("$") and text.endswith("$") else "".join(TEX.get(c, c) for c in text)
 
 
 @contextmanager

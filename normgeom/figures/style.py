@@ -50,7 +50,7 @@ def save_figure(figure: Figure, stem: str | Path) -> list[Path]:
     files = []
     for kind in ("pdf", "png"):
         path = Path(f"{stem}.{kind}")
-        with atomic(path, "wb") as file:
+        with atomic(path, "wb") as file, mpl.rc_context({"pdf.fonttype": 42}):
             figure.savefig(file, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
         files.append(path)
     plt.close(figure)

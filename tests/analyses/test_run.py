@@ -14,6 +14,8 @@ def test_every_analysis_writes_its_files_and_the_manifest(module, tmp_path):
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     written = {p.name for p in tmp_path.iterdir()} - {"manifest.json"}
     assert {f"{name}.{kind}" for kind in ("json", "md", "tex", "pdf", "png")} <= written == set(manifest)
+    assert all(ord(c) < 128 for c in (tmp_path / f"{name}.tex").read_text()), "LaTeX would need more packages"
+    assert not any(b"/Type3" in pdf.read_bytes() for pdf in tmp_path.glob("*.pdf"))
     entry = manifest[f"{name}.md"]
     assert entry["script"] == f"analyses/{name}.py"
     assert {"arguments", "seed", "versions", "device", "commit", "date", "seconds"} <= set(entry)

@@ -51,7 +51,7 @@ def test_files_hold_no_type_3_fonts(tmp_path):
     with style(height=2.0):
         figure, ax = plt.subplots()
         draw_invariances(ROWS, ax)
-        files = save_figure(figure, tmp_path / "picture")
+    files = save_figure(figure, tmp_path / "picture")
     assert [f.name for f in files] == ["picture.pdf", "picture.png"]
     assert b"/Type3" not in files[0].read_bytes()
     assert b"/FontFile2" in files[0].read_bytes()
