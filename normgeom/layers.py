@@ -122,18 +122,22 @@ class ModuleLayer:
 
     @property
     def eps(self) -> float:
-        """The module's `eps`; None (`nn.RMSNorm`) is the machine epsilon of the type, here float64's."""
-        eps = getattr(self.module, "eps", 0.0)
-        return torch.finfo(torch.float64).eps if eps is None else float(eps)
+        """The largest `eps` of the module and its parts; None is float64's machine epsilon (`nn.RMSNorm`)."""
+        found = [part.eps for part in self._with_eps(self.module)]
+        return max((torch.finfo(torch.float64).eps if e is None else float(e) for e in found), default=0.0)
 
     def in_type(self, dtype: torch.dtype) -> "ModuleLayer":
         """Return the layer with the eps that it has in this type, where that depends on the type.
 
         `nn.RMSNorm(eps=None)` takes the machine epsilon of the type it computes in: float32 for half types.
         """
-        if getattr(self.module, "eps", 0.0) is not None:
+        if all(part.eps is not None for part in self._with_eps(self.module)):
             return self
-        return self.with_eps(min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps))
+        module = copy.deepcopy(self.module)
+        for part in self._with_eps(module):
+            if part.eps is None:
+                part.eps = min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+        return ModuleLayer(module, self.name)
 
     @property
     def mode(self) -> str:
@@ -148,11 +152,17 @@ class ModuleLayer:
         return sizes[0] if sizes else None
 
     def with_eps(self, eps: float) -> "ModuleLayer":
-        """Return a layer with a copy of the module that has another eps."""
-        module: Any = copy.deepcopy(self.module)
-        # F.batch_norm refuses 0 in training; 1e-300 is below the rounding of any variance.
-        module.eps = eps or (1e-300 if isinstance(module, nn.modules.batchnorm._BatchNorm) else 0.0)
+        """Return a layer with a copy of the module in which every part with an eps has this one."""
+        module = copy.deepcopy(self.module)
+        for part in self._with_eps(module):
+            # F.batch_norm refuses 0 in training; 1e-300 is below the rounding of any variance.
+            part.eps = eps or (1e-300 if isinstance(part, nn.modules.batchnorm._BatchNorm) else 0.0)
         return ModuleLayer(module, self.name)
+
+    @staticmethod
+    def _with_eps(module: nn.Module) -> list[Any]:
+        """The parts of a module that have an eps."""
+        return [part for part in module.modules() if hasattr(part, "eps")]
 
     def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
         """Return the module's outputs for the summed inputs."""

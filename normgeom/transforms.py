@@ -42,6 +42,12 @@ class _Action:
     axis: ClassVar[Axis | None]
     sign: ClassVar[Literal[-1, 1] | None]
 
+    def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
+        """Return (weight, data) with one of them moved."""
+        if self.moves == "weight":
+            return self._act(weight), data
+        return weight, self._act(data)
+
     @property
     def parameter(self) -> Any:
         """The one field: delta for scales, gamma for shifts along inputs, shift for others."""
@@ -82,7 +88,12 @@ class _Action:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def _act(self, array: Array) -> Array:
+        """Move the array that the action is on."""
+        raise NotImplementedError
+
     def _compose(self, other: "_Action") -> Any:
+        """Return the parameter of `self` followed by `other`."""
         raise NotImplementedError
 
     def _along(self, array: Array) -> Any:
@@ -119,15 +130,12 @@ class _Rescale(_Action):
         if numbers is not None and self.sign == -1 and (numbers > 0).any():
             raise ValueError(f"{type(self).__name__}: every delta must be negative; got {self.delta}.")
 
-    def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
-        """Return (weight, data) with one of them re-scaled."""
-        if self.moves == "weight":
-            return weight * self._along(weight), data
-        return weight, data * self._along(data)
-
     def inverse(self) -> "_Rescale":
         """Return the element that undoes this one."""
         return type(self)(1 / self.delta)
+
+    def _act(self, array: Array) -> Array:
+        return array * self._along(array)
 
     def _compose(self, other: Any) -> Any:
         return self.delta * other.delta
@@ -152,15 +160,12 @@ class _Recenter(_Action):
         """Raise an error for a shift that is not finite."""
         self._check_parameter()
 
-    def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
-        """Return (weight, data) with one of them shifted."""
-        if self.moves == "weight":
-            return weight + self._along(weight), data
-        return weight, data + self._along(data)
-
     def inverse(self) -> "_Recenter":
         """Return the element that undoes this one."""
         return type(self)(-self.parameter)  # type: ignore[call-arg]
+
+    def _act(self, array: Array) -> Array:
+        return array + self._along(array)
 
     def _compose(self, other: Any) -> Any:
         return self.parameter + other.parameter
