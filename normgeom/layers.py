@@ -146,10 +146,13 @@ class ModuleLayer:
 
     @property
     def units(self) -> int | None:
-        """The length of the first parameter or buffer that is a vector."""
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        sizes = [t.shape[0] for t in tensors if t.ndim == 1]
-        return sizes[0] if sizes else None
+        """The number of features that the first part with a fixed number of them takes."""
+        for part in self.module.modules():
+            for name in ("in_features", "num_features", "num_channels", "normalized_shape"):
+                if hasattr(part, name):
+                    size = getattr(part, name)
+                    return size[-1] if isinstance(size, tuple) else size
+        return None
 
     def with_eps(self, eps: float) -> "ModuleLayer":
         """Return a layer with a copy of the module in which every part with an eps has this one."""

@@ -177,10 +177,12 @@ def _law(points: list[_Point]) -> tuple[int | None, bool]:
 
 
 def scale_of_entries(element: Any, shape: tuple[int, ...]) -> Array | None:
-    """Return the scale that belongs to each (case, unit), or None for an action that is not a scale."""
+    """Return the scale of each entry of the outputs, None if the action is no scale or has other axes."""
     if getattr(element, "sign", None) is None:
         return None
     if element.axis is None:
         return np.full(shape, element.parameter, dtype=object)
     delta = np.asarray(element.parameter)
+    if len(delta) != shape[1 if element.axis == "units" else 0]:
+        return None
     return np.broadcast_to(delta[None, :] if element.axis == "units" else delta[:, None], shape)

@@ -54,6 +54,14 @@ def judge(
     about = subject(layer, transform, "numeric")
     layer = layer.in_type(dtype) if isinstance(layer, ModuleLayer) else layer
     points = [_point(layer, transform, (weight, data), dtype, device, generator, sizes) for _ in range(draws)]
+    try:
+        evaluate(layer, *points[0])
+    except RuntimeError as why:
+        shapes = " and ".join(str(tuple(array.shape)) for array in points[0])
+        raise ValueError(
+            f"{layer.name} must take a weight and data of shapes {shapes}; it raised: {why}. If it is for "
+            "another number of units, pass units=..."
+        ) from why
     wide = widest(layer, *points[0])
     if reason := _unfit(layer, *points[0], wide):
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)

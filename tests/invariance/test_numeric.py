@@ -149,6 +149,14 @@ def test_library_modules_hold_up_to_their_eps(module, holds):
     assert row[0].kind is Kind.UP_TO_EPS
 
 
+@pytest.mark.parametrize("action", ng.TABLE_1, ids=lambda a: a.__name__)
+def test_eps_is_found_in_the_parts_of_a_module(action):
+    module = nn.Sequential(nn.LayerNorm(5), nn.ReLU(), nn.Linear(5, 3))
+    verdict = first(module, action)
+    assert verdict.holds == TABLE_1["LayerNorm"][ng.TABLE_1.index(action)]
+    assert verdict.kind is not Kind.INVARIANT or action is ng.WeightMatrixRecenter
+
+
 def test_rms_norm_s_default_eps_depends_on_the_type():
     """NUM-12: float32's machine epsilon, which small inputs feel, and float64's, which they do not."""
     weight, data = torch.eye(3, 4, dtype=torch.float64) * 1e-4, torch.randn(
@@ -298,6 +306,14 @@ GOOD = torch.ones(3, 2, dtype=torch.float64)
 def test_bad_input_is_refused_before_any_work(options, error, message, unchecked):
     with pytest.raises(error, match=message):
         ng.check(ng.LayerNorm(), **options)
+
+
+def test_a_module_says_how_many_units_it_takes(generator):
+    assert ng.as_layer(nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4))).units == 7
+    scale = torch.nn.Parameter(torch.ones(7))
+    with pytest.raises(ValueError, match=r"must take a weight and data of shapes \(5, 4\) .* pass units="):
+        ng.check(lambda w, x: x @ w.T * scale)
+    assert len(ng.check(lambda w, x: x @ w.T * scale, units=7)) == 6
 
 
 def test_a_layer_with_its_own_size():
