@@ -182,7 +182,8 @@ def scale_of_entries(element: Any, shape: tuple[int, ...]) -> Array | None:
         return None
     if element.axis is None:
         return np.full(shape, element.parameter, dtype=object)
-    delta = np.asarray(element.parameter)
+    delta = element.parameter
+    delta = delta.cpu().numpy() if isinstance(delta, torch.Tensor) else np.asarray(delta)
     if len(delta) != shape[1 if element.axis == "units" else 0]:
         return None
     return np.broadcast_to(delta[None, :] if element.axis == "units" else delta[:, None], shape)
