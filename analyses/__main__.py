@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -11,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from analyses._run import Options, run
+from analyses._run import Options, manifest, run
 
 ALL = ("table1", "table1_digits", "fine_print")
 
@@ -33,13 +34,23 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no analysis {', '.join(unknown)}; there are {', '.join(ALL)}")
     try:
         torch.empty(1, device=given.device)
-    except (RuntimeError, AssertionError) as why:
+    except (RuntimeError, AssertionError, NotImplementedError) as why:
         parser.error(f"--device {given.device} cannot be used: {str(why).splitlines()[0]}")
-    if given.out.exists() and not given.out.is_dir():
-        parser.error(f"--out must be a folder; {given.out} is a file")
     torch.set_num_threads(1)  # the arrays are small: a second thread only waits
     options = Options(given.out, given.seed, given.device, given.quick)
-    return _run_all(given.names or list(ALL), options)
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+        manifest(options)
+    except (OSError, ValueError) as why:
+        parser.error(f"--out must be a folder that can be written: {why}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        return _run_all(given.names or list(ALL), options)
+    except KeyboardInterrupt:
+        Console(stderr=True).print(
+            f"interrupted: what was finished is in {given.out}, nothing else was touched"
+        )
+        return 130
 
 
 def _run_all(names: list[str], options: Options) -> int:
@@ -59,7 +70,8 @@ def _run_all(names: list[str], options: Options) -> int:
                 )
             except Exception:
                 failed.append(name)
-                console.print(f"[red]✗[/] {name}:\n{traceback.format_exc()}", highlight=False, markup=True)
+                console.print(f"[red]✗[/] {name}:")
+                console.print(traceback.format_exc(), highlight=False, markup=False)
             progress.advance(task)
     if failed:
         Console(stderr=True).print(f"[bold red]failed:[/] {', '.join(failed)}")

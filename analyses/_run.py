@@ -1,9 +1,12 @@
 """What every analysis is given, and the record that is kept of every file it wrote."""
 
+import dataclasses
 import datetime
 import json
+import os
 import platform
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,17 +40,36 @@ class Options:
 
 
 def run(name: str, write: Callable[[Options], Sequence[Path]], options: Options) -> list[Path]:
-    """Run one analysis and enter its files in the manifest."""
+    """Run one analysis in a folder of its own, then move all its files into place and into the manifest."""
     start = time.perf_counter()
-    files = list(write(options))
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.out, prefix=f".{name}.") as folder:
+        made = [Path(file) for file in write(dataclasses.replace(options, out=Path(folder)))]
+        files = [options.out / file.name for file in made]
+        for source, target in zip(made, files, strict=True):
+            os.replace(source, target)
     record(options, name, files, time.perf_counter() - start)
     return files
 
 
+def manifest(options: Options) -> dict[str, Any]:
+    """Return what the manifest says so far.
+
+    Raises:
+        ValueError: if the file is there and cannot be read.
+    """
+    path = options.out / "manifest.json"
+    try:
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+    except ValueError as why:
+        raise ValueError(
+            f"{path} must be JSON; it is not ({why}). Remove it, or choose another --out."
+        ) from why
+
+
 def record(options: Options, name: str, files: Sequence[Path], seconds: float) -> None:
     """Add to manifest.json what made each file; entries of other files stay."""
-    path = options.out / "manifest.json"
-    entries: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    entries = manifest(options)
     made = {
         "script": f"analyses/{name}.py",
         "arguments": {"quick": options.quick},
@@ -59,7 +81,7 @@ def record(options: Options, name: str, files: Sequence[Path], seconds: float) -
         "seconds": round(seconds, 2),
     }
     entries |= {file.relative_to(options.out).as_posix(): made for file in files}
-    write_json(path, dict(sorted(entries.items())))
+    write_json(options.out / "manifest.json", dict(sorted(entries.items())))
 
 
 def commit() -> str:

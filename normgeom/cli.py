@@ -68,15 +68,22 @@ def table1(
     engines: Annotated[
         str, typer.Option(help="Engines, from: numeric, exact, symbolic; all if not given.")
     ] = "",
-    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every draw.")] = 0,
 ) -> None:
     """Regenerate Table 1 of "Layer Normalization": which transforms leave which norm unchanged."""
     chosen = _pick("--norms", norms, NORMS)
-    (kind,) = _pick("--dtype", dtype, DTYPES)
-    point = load_point(data) if data else None
+    if dtype not in DTYPES:
+        raise ValueError(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype!r}.")
+    if data and engines not in ("", "numeric"):
+        raise ValueError(f"--data is measured by the numeric engine alone; got --engines {engines}.")
+    if proofs and format in (Format.JSON, Format.LATEX):
+        raise ValueError(
+            f"--proofs goes with --format text or md; got {format}. JSON holds the evidence already."
+        )
+    point = load_point(data, seed=seed) if data else None
     table = ng.invariance_table(
         {ROW_NAMES[name]: NORMS[name] for name in chosen},
-        dtype=DTYPES[kind],
+        dtype=DTYPES[dtype],
         eps=eps,
         device=_device(device),
         weight=point.weight if point else None,
@@ -95,10 +102,12 @@ def _print(table: InvarianceTable, format: Format, proofs: bool, source: str) ->
     else:
         console = Console()
         if source:
-            console.print(f"Measured at {source}.", highlight=False)
+            console.print(f"Measured at {source}.", highlight=False, markup=False)
         console.print(text_table(table.header, table.cells()))
         for verdict in (v for row in table for v in row if v.kind is ng.Kind.UNDECIDED):
-            console.print(f"? {verdict.layer}, {verdict.title}: {verdict.reason}", highlight=False)
+            console.print(
+                f"? {verdict.layer}, {verdict.title}: {verdict.reason}", highlight=False, markup=False
+            )
     if proofs:
         print("\n" + table.proofs())
 
@@ -115,8 +124,8 @@ def _device(name: str) -> torch.device:
     """Return a device that this torch can use."""
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as why:
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as why:
         raise ValueError(
             f"--device must be one this torch can use; got {name!r} ({str(why).splitlines()[0]})."
         ) from why
@@ -127,6 +136,8 @@ def main() -> None:
     """Run the command line; a bad argument is one line on standard error and exit code 2."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError) as why:
-        Console(stderr=True).print(f"[bold red]error:[/] {why}", highlight=False)
+    except (ValueError, TypeError, OSError) as why:
+        console = Console(stderr=True)
+        console.print("error:", style="bold red", end=" ")
+        console.print(str(why), highlight=False, markup=False)
         raise SystemExit(2) from None

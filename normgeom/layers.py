@@ -8,9 +8,10 @@ its buffers, and is left as found.
 import copy
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -62,7 +63,11 @@ class NormLayer:
     label: str = ""
 
     def __post_init__(self) -> None:
-        """Raise an error for a norm that cannot take the bias before."""
+        """Raise an error for parameters that do not fit each other, or a norm that takes no bias before."""
+        if len(set(self._sizes())) > 1:
+            raise ValueError(
+                f"{self.name} must be for one number of units; got parameters for {self._sizes()}."
+            )
         if self.has_bias_before and len(inspect.signature(self.norm.statistics).parameters) < 3:
             raise ValueError(
                 f"{self.name} must accept a third argument to be given a bias before it: "
@@ -86,10 +91,12 @@ class NormLayer:
 
     @property
     def units(self) -> int | None:
-        """The length of the first per-unit parameter, if there is one."""
+        """The number of units that the per-unit parameters are for, if there are any."""
+        return next(iter(self._sizes()), None)
+
+    def _sizes(self) -> list[int]:
         own = vars(self.norm).values() if hasattr(self.norm, "__dict__") else ()
-        sizes = [len(v) for v in (*own, self.gain, self.bias, self.bias_before) if getattr(v, "ndim", 0)]
-        return sizes[0] if sizes else None
+        return [len(v) for v in (*own, self.gain, self.bias, self.bias_before) if getattr(v, "ndim", 0)]
 
     def with_eps(self, eps: float) -> "NormLayer":
         """Return the same layer with another eps."""
@@ -141,8 +148,9 @@ class ModuleLayer:
 
     @property
     def mode(self) -> str:
-        """The module's mode."""
-        return "train" if self.module.training else "eval"
+        """The mode of the module and its parts, `mixed` if they differ."""
+        modes = {part.training for part in self.module.modules()}
+        return "mixed" if len(modes) > 1 else "train" if modes.pop() else "eval"
 
     @property
     def units(self) -> int | None:
@@ -188,13 +196,13 @@ class ModuleLayer:
 
 @dataclass(frozen=True, eq=False)
 class FunctionLayer:
-    """A function of (weight, data). Its eps, if it has one, is what the user says."""
+    """A function of (weight, data). An eps inside it is its own affair: nothing is known of it."""
 
     function: Callable[[Any, Any], Any]
-    eps: float = 0.0
     label: str = ""
-    mode: str = "train"
-    units: int | None = None
+    eps: ClassVar[float] = 0.0
+    mode: ClassVar[str] = "train"
+    units: ClassVar[int | None] = None
 
     @property
     def name(self) -> str:
@@ -238,8 +246,16 @@ def as_layer(
     >>> as_layer(nn.LayerNorm(4)).name
     'LayerNorm'
     """
+    if eps is not None and not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps must be a finite number >= 0; got {eps}.")
     if isinstance(layer, type) and hasattr(layer, "statistics"):
         layer = layer()
+    gain, bias, bias_before = (
+        torch.tensor(v, dtype=torch.float64) if isinstance(v, list | tuple) else v
+        for v in (gain, bias, bias_before)
+    )
+    for option, value in (("gain", gain), ("bias", bias), ("bias_before", bias_before)):
+        _check_per_unit(option, value)
     around_norm = _given(gain, 1.0) or _given(bias, 0.0) or _given(bias_before, 0.0)
     if hasattr(layer, "statistics"):
         return NormLayer(layer, eps or 0.0, gain, bias, bias_before, name)
@@ -272,6 +288,13 @@ def frozen_batch_norm(weight: Weight, data: Data, **options: Any) -> Layer:
     """
     norm = BatchNorm().freeze(weight, data, options.get("bias_before", 0))
     return as_layer(norm, **options)
+
+
+def _check_per_unit(name: str, value: Any) -> None:
+    """Raise an error unless a parameter is finite, and a number or a vector."""
+    values = torch.as_tensor(value, dtype=torch.float64)
+    if values.ndim > 1 or not values.isfinite().all():
+        raise ValueError(f"{name} must be finite, and a number or of shape (units,); got {values}.")
 
 
 def _given(value: Any, default: float) -> bool:

@@ -8,7 +8,7 @@ every closed form asks for these lines, and nothing re-derives a norm.
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import sympy
@@ -166,7 +166,7 @@ def normalize(
     if not (isinstance(eps, sympy.Basic) or (math.isfinite(eps) and eps >= 0)):
         raise ValueError(f"eps must be a finite number >= 0; got {eps}.")
     extra = () if isinstance(bias_before, int | float) and bias_before == 0 else (bias_before,)
-    mean, variance = norm.statistics(weight, data, *extra)
+    mean, variance = statistics_of(norm, weight, data, *extra)
     centred = summed_inputs(weight, data, bias_before) - mean
     if isinstance(variance, int | float):
         return centred if variance == 1 else centred / math.sqrt(variance)
@@ -175,6 +175,26 @@ def normalize(
             _symbolic(variance) + sympy.nsimplify(eps, rational=True)
         )
     return centred / (variance + eps) ** 0.5
+
+
+def statistics_of(norm: Norm, weight: Weight, data: Data, *bias_before: Any) -> tuple[Any, Any]:
+    """Return a norm's statistics, checked to be a pair that fits the summed inputs without guessing.
+
+    Raises:
+        ValueError: unless they are (mean, variance), each a number or of two axes, (1 or cases, 1 or units).
+    """
+    found = norm.statistics(weight, data, *bias_before)
+    name, shape = type(norm).__name__, (data.shape[0], weight.shape[0])
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"{name}.statistics must return (mean, variance); got {type(found).__name__}.")
+    for statistic in found:
+        sizes: tuple[int, ...] = tuple(np.shape(statistic))
+        if sizes and (len(sizes) != 2 or any(s not in (1, n) for s, n in zip(sizes, shape, strict=True))):
+            raise ValueError(
+                f"statistics of {name} must be numbers or of shape (1 or cases, 1 or units), here (1 or "
+                f"{shape[0]}, 1 or {shape[1]}); got {sizes}. Use keepdims=True."
+            )
+    return found
 
 
 def check_shapes(weight: Array, data: Array) -> None:

@@ -1,5 +1,6 @@
 """Real weights and data to measure at, instead of Gaussian draws, which flatter a check."""
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +12,8 @@ from normgeom.norms import check_shapes
 
 @dataclass(frozen=True, eq=False)
 class PointOfData:
-    """A weight (units, inputs) and data (cases, inputs), with a name and where they are from."""
+    """A weight (units, inputs) and data (cases, inputs), and where they are from."""
 
-    name: str
     weight: torch.Tensor
     data: torch.Tensor
     source: str
@@ -41,7 +41,7 @@ def digits(*, units: int = 32, seed: int = 0) -> PointOfData:
         f"scikit-learn's digits ({len(images)} cases, 64 pixels over 16); weight: hidden layer of {units} "
         f"tanh units after 40 passes, {100 * network.score(images, labels):.1f} % of the cases right"
     )
-    return PointOfData("digits", torch.tensor(network.coefs_[0].T.copy()), torch.tensor(images), source)
+    return PointOfData(torch.tensor(network.coefs_[0].T.copy()), torch.tensor(images), source)
 
 
 def from_npz(path: str | Path) -> PointOfData:
@@ -57,24 +57,26 @@ def from_npz(path: str | Path) -> PointOfData:
             f"no file {file}; data must be `digits` or an .npz with arrays weight and data."
         )
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
-    except (ValueError, OSError, AttributeError, EOFError) as why:
-        raise ValueError(f"{file} must be an .npz of plain arrays ({why}).") from why
+    except (ValueError, OSError, AttributeError, EOFError, zipfile.BadZipFile) as why:
+        raise ValueError(f"{file} must be an .npz of plain arrays; it could not be read.") from why
     missing = [name for name in ("weight", "data") if name not in found]
     if missing:
         raise ValueError(
             f"{file} must hold arrays weight (units, inputs) and data (cases, inputs); "
             f"it lacks {' and '.join(missing)} and has {', '.join(found) or 'nothing'}."
         )
+    if any(np.iscomplexobj(found[name]) for name in ("weight", "data")):
+        raise ValueError(f"weight and data in {file} must be real; got complex numbers.")
     try:
         weight, data = (torch.tensor(found[name].astype(np.float64)) for name in ("weight", "data"))
     except (TypeError, ValueError) as why:
         raise ValueError(f"weight and data in {file} must be numbers ({why}).") from why
     check_shapes(weight, data)
-    return PointOfData(file.stem, weight, data, f"arrays weight and data of {file.name}")
+    return PointOfData(weight, data, f"arrays weight and data of {file.name}")
 
 
-def load_point(source: str) -> PointOfData:
-    """Return `digits`, or the point in an .npz file."""
-    return digits() if source == "digits" else from_npz(source)
+def load_point(source: str, *, seed: int = 0) -> PointOfData:
+    """Return `digits`, trained from this seed, or the point in an .npz file."""
+    return digits(seed=seed) if source == "digits" else from_npz(source)

@@ -17,7 +17,7 @@ def test_digits_are_real_and_the_weight_is_trained():
 def test_npz(tmp_path):
     np.savez(tmp_path / "mine.npz", weight=np.eye(3, 2, dtype=np.float32), data=np.ones((4, 2), dtype=int))
     point = load_point(str(tmp_path / "mine.npz"))
-    assert (point.name, point.weight.dtype, point.data.dtype) == ("mine", torch.float64, torch.float64)
+    assert (point.weight.dtype, point.data.dtype) == (torch.float64, torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ def test_npz(tmp_path):
         ({"weight": np.eye(3), "data": np.ones((4, 2))}, "must have the same number of inputs"),
         ({"weight": np.array([["a", "b"]]), "data": np.ones((4, 2))}, "must be numbers"),
         ({"weight": np.array([{}], dtype=object), "data": np.eye(3)}, "must be an .npz of plain arrays"),
+        ({"weight": np.eye(3) * 1j, "data": np.eye(3)}, "must be real; got complex numbers"),
     ],
 )
 def test_bad_npz(arrays, message, tmp_path, unchecked):
@@ -38,6 +39,6 @@ def test_bad_npz(arrays, message, tmp_path, unchecked):
 def test_no_file_and_no_npz(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file .*none.npz; data must be `digits` or an .npz"):
         load_point(str(tmp_path / "none.npz"))
-    (tmp_path / "text.npz").write_text("not an archive")
+    (tmp_path / "text.npz").write_bytes(b"PK\x03\x04 not an archive")
     with pytest.raises(ValueError, match=r"must be an \.npz"):
         load_point(str(tmp_path / "text.npz"))

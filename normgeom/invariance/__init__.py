@@ -1,7 +1,7 @@
 """Which transforms leave a layer unchanged: three engines, one verdict a cell."""
 
 from normgeom.invariance.check import assert_invariant, check, invariance_error, invariance_table
-from normgeom.invariance.measure import condition_number, eps_law
+from normgeom.invariance.measure import eps_law
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
 from normgeom.invariance.verdict import EnginesDisagree, Kind, Proof, Verdict, Witness
 
@@ -15,7 +15,6 @@ __all__ = [
     "Witness",
     "assert_invariant",
     "check",
-    "condition_number",
     "eps_law",
     "invariance_error",
     "invariance_table",

@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from sympy.polys.polyerrors import ExactQuotientFailed
 
 from normgeom._types import Array
 from normgeom.layers import Layer, NormLayer
+from normgeom.norms import statistics_of
 from normgeom.transforms import Composition
+
+DEGREES = (0, 1, -1, 2, -2, 3, -3, 4, -4)  # the powers of a scale that are looked for
 
 AT_LEAST = {"units": 3, "inputs": 2, "cases": 3}
 WHY = {
@@ -54,28 +58,30 @@ class Sizes:
         cases: int | None = None,
     ) -> "Sizes":
         """Return the sizes asked for, else those that the layer's and the element's parameters fix."""
-        fixed = {"units": layer.units} | _fixed_by(transform)
-        asked = {"units": units, "inputs": inputs, "cases": cases}
-        chosen = {k: asked[k] or fixed.get(k) or getattr(default, k) for k in AT_LEAST}
-        for name, size in chosen.items():
-            if fixed.get(name) not in (None, size):
-                raise ValueError(
-                    f"{name}={size} was asked for, but {layer.name} or the transform is for "
-                    f"{fixed[name]} {name}."
-                )
-        return cls(**chosen)
+        asked = [
+            ("the call", name, size)
+            for name, size in (("units", units), ("inputs", inputs), ("cases", cases))
+        ]
+        chosen: dict[str, tuple[int, str]] = {}
+        for who, name, size in [*asked, (layer.name, "units", layer.units), *_fixed_by(transform)]:
+            if size is None:
+                continue
+            if not isinstance(size, int):
+                raise TypeError(f"{name} must be a whole number; got {size!r}.")
+            if chosen.setdefault(name, (size, who))[0] != size:
+                first, owner = chosen[name]
+                raise ValueError(f"{name} must be one number; {owner} is for {first} and {who} for {size}.")
+        return cls(**{k: chosen[k][0] if k in chosen else getattr(default, k) for k in AT_LEAST})
 
 
-def _fixed_by(transform: Any) -> dict[str, int]:
+def _fixed_by(transform: Any) -> list[tuple[str, str, int]]:
     """The sizes that an element (not a class) fixes by the length of its parameter."""
-    if isinstance(transform, Composition):
-        fixed: dict[str, int] = {}
-        for step in transform.steps:
-            fixed |= _fixed_by(step)
-        return fixed
-    if isinstance(transform, type) or getattr(transform, "axis", None) is None:
-        return {}
-    return {transform.axis: len(transform.parameter)}
+    steps = transform.steps if isinstance(transform, Composition) else (transform,)
+    return [
+        (type(step).__name__, step.axis, len(step.parameter))
+        for step in steps
+        if not isinstance(step, type) and getattr(step, "axis", None) is not None
+    ]
 
 
 def fractions(values: Any) -> Any:
@@ -122,10 +128,54 @@ def _map(number: Callable[[Any], Any], values: Any) -> Any:
 
 
 def statistics(layer: NormLayer, weight: Array, data: Array) -> tuple[Array, Array]:
-    """Return `a - mu` and `sigma^2` of every case and unit, as arrays of exact objects."""
+    """Return `a - mu` and `sigma^2` of every case and unit, as arrays of exact objects.
+
+    Raises:
+        NotExact: if the norm's statistics do not run on these objects, with what they did.
+        ZeroDivisionError: if they divide by 0 at this point.
+    """
     extra = (layer.bias_before,) if layer.has_bias_before else ()
-    mean, variance = layer.norm.statistics(weight, data, *extra)
-    centred = data @ weight.T + layer.bias_before - mean if extra else data @ weight.T - mean
-    full = np.empty(centred.shape, dtype=object)
-    full[...] = variance
+    try:
+        mean, variance = statistics_of(layer.norm, weight, data, *extra)
+        summed = data @ weight.T
+        centred = (summed + layer.bias_before if extra else summed) - mean
+        full = np.empty(centred.shape, dtype=object)
+        full[...] = variance
+    except (ExactQuotientFailed, ZeroDivisionError):
+        raise
+    except (ArithmeticError, AttributeError, IndexError, RuntimeError, TypeError, ValueError) as why:
+        raise NotExact(f"the statistics of {layer.name} do not run on exact numbers: {why}") from why
     return centred, full
+
+
+class OperatorsOnly:
+    """Stands for every value at once: it can be added, multiplied, divided and raised, and not compared.
+
+    Symbols have no order, so statistics that compare values have no identity; SymPy's polynomials would
+    compare by their leading terms.
+    """
+
+    def _same(self, *_: Any) -> "OperatorsOnly":
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _same
+    __truediv__ = __rtruediv__ = __pow__ = __neg__ = __pos__ = _same
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("they compare values")
+
+    __bool__ = __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __abs__ = __eq__
+
+
+def scale_of_entries(element: Any, shape: tuple[int, ...]) -> Array | None:
+    """Return the scale of each entry of the outputs, None if the action is no scale or has other axes."""
+    if getattr(element, "sign", None) is None:
+        return None
+    if element.axis is None:
+        return np.full(shape, element.parameter, dtype=object)
+    delta = element.parameter
+    delta = delta.cpu().numpy() if isinstance(delta, torch.Tensor) else np.asarray(delta)
+    if len(delta) != shape[1 if element.axis == "units" else 0]:
+        return None
+    return np.broadcast_to(delta[None, :] if element.axis == "units" else delta[:, None], shape)

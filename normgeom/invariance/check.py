@@ -8,9 +8,10 @@ import torch
 from normgeom._types import Data, Weight
 from normgeom.invariance import exact, numeric, symbolic
 from normgeom.invariance._points import Sizes
-from normgeom.invariance.measure import evaluate, relative_change
+from normgeom.invariance.measure import act, evaluate, relative_change
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
-from normgeom.invariance.verdict import Verdict, settle
+from normgeom.invariance.verdict import Kind, Verdict, settle
+from normgeom.invariance.verdict import subject as verdict_subject
 from normgeom.layers import Layer, NormLayer, as_layer
 from normgeom.transforms import TABLE_1
 
@@ -68,13 +69,19 @@ def check(
     """
     subject = as_layer(layer, eps=eps)
     names = _engines(subject, engines)
-    if isinstance(transforms, type) or not isinstance(transforms, Sequence):
-        transforms = (transforms,)
+    actions = _actions(transforms)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype must be a floating-point torch dtype, such as torch.float32; got {dtype!r}.")
     generator = generator or torch.Generator().manual_seed(0)
     sizes = {"units": units, "inputs": inputs, "cases": cases}
+    numeric.check_arrays(weight, data)
+    Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
 
     def cell(transform: Any) -> Verdict:
+        if _moves_nothing(subject, transform, sizes):
+            reason = "the element given moves neither weight nor data, so it decides nothing"
+            return Verdict(kind=Kind.UNDECIDED, reason=reason, **verdict_subject(subject, transform, ""))
         said = []
         for name in names:
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
@@ -82,9 +89,40 @@ def check(
             said.append(ENGINES[name](subject, transform, generator=fork, **options))
         return settle(said)
 
-    numeric.check_arrays(weight, data)
-    Sizes.of(subject, None, numeric.USUAL, **sizes)
-    return InvarianceRow(subject.name, tuple(cell(t) for t in transforms))
+    return InvarianceRow(subject.name, tuple(cell(t) for t in actions))
+
+
+def _actions(transforms: Any) -> list[Any]:
+    """Return the transforms as a list, and raise an error for what is none."""
+    alone = isinstance(transforms, type) or callable(transforms)
+    actions = [transforms] if alone else list(transforms)
+    for action in actions:
+        fit = hasattr(action, "sample") if isinstance(action, type) else callable(action)
+        if not fit:
+            raise TypeError(
+                "a transform must be an action's class, such as ng.CaseRescale, or a callable "
+                f"(weight, data) -> (weight, data); got {action!r}."
+            )
+    if not actions:
+        raise ValueError("at least one transform is needed; got none.")
+    return actions
+
+
+def _moves_nothing(layer: Layer, transform: Any, sizes: dict[str, int | None]) -> bool:
+    """Whether an element (a class is drawn, and always moves) is the identity to rounding."""
+    if isinstance(transform, type):
+        return False
+    size = Sizes.of(layer, transform, numeric.USUAL, **sizes)
+    generator = torch.Generator().manual_seed(0)
+    weight, data = (
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        for shape in ((size.units, size.inputs), (size.cases, size.inputs))
+    )
+    moved = act(transform, weight, data)
+    return all(
+        a.shape == b.shape and relative_change(a, b) < 1e-12
+        for a, b in zip((weight, data), moved, strict=True)
+    )
 
 
 def _engines(layer: Layer, engines: Sequence[str] | None) -> list[str]:
@@ -119,6 +157,10 @@ def invariance_table(
     >>> table["BatchNorm", "CaseRescale"].label
     'No'
     """
+    if not isinstance(layers, dict | Sequence) or isinstance(layers, str):
+        raise TypeError(
+            f"layers must be a list of layers or a dict by name; got {layers!r}. For one: ng.check."
+        )
     pairs = list(layers.items()) if isinstance(layers, dict) else [("", layer) for layer in layers]
     if not pairs:
         raise ValueError("a table needs at least one layer; got none.")
@@ -142,6 +184,10 @@ def invariance_error(layer: Any, transform: Any, weight: Weight, data: Data) -> 
         weight: shape (units, inputs).
         data: shape (cases, inputs).
 
+    Raises:
+        TypeError: for a class in place of an element, or something that is not a layer.
+        ValueError: for arrays that are not finite or do not fit, or a transform that writes into them.
+
     >>> import normgeom as ng
     >>> weight = torch.tensor([[1., 0.], [0., 1.], [1., 3.]])
     >>> data = torch.tensor([[1., 2.], [2., 0.], [0., 1.]])
@@ -155,7 +201,7 @@ def invariance_error(layer: Any, transform: Any, weight: Weight, data: Data) -> 
         )
     subject = as_layer(layer)
     numeric.check_arrays(weight, data)
-    return relative_change(evaluate(subject, weight, data), evaluate(subject, *transform(weight, data)))
+    return relative_change(evaluate(subject, weight, data), evaluate(subject, *act(transform, weight, data)))
 
 
 def assert_invariant(layer: Any, transform: Any, **options: Any) -> Verdict:

@@ -12,13 +12,26 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
+from sympy.polys.orderings import lex
+from sympy.polys.rings import PolyElement, PolyRing
 
 from normgeom._types import Array
-from normgeom.invariance._points import NotExact, Sizes, fractions, lifted_layer, lifted_transform, statistics
+from normgeom.invariance._points import (
+    DEGREES,
+    NotExact,
+    Sizes,
+    fractions,
+    lifted_layer,
+    lifted_transform,
+    scale_of_entries,
+    statistics,
+)
 from normgeom.invariance.verdict import Kind, Verdict, Witness, subject
 from normgeom.layers import Layer, NormLayer
+from normgeom.transforms import WeightMatrixRescale
 
-SMALL = Sizes(units=3, inputs=3, cases=3)
+SMALL = Sizes(units=3, inputs=3, cases=4)
+_RATIONALS = PolyRing("q", sympy.QQ, lex)
 POINTS = 4
 TRIES = 60
 WITNESSES = 8  # how many to find before the shortest is chosen
@@ -30,7 +43,7 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdic
     Args:
         layer: a layer; anything but a norm is undecided.
         transform: an action's class, whose elements are drawn, or one element.
-        generator: draws the points, of 3 units, inputs and cases unless the layer or the element fixes more.
+        generator: draws the points, of 3 units and inputs and 4 cases unless more are fixed.
     """
     about = subject(layer, transform, "exact")
     try:
@@ -41,17 +54,19 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdic
         return Verdict(kind=Kind.UNDECIDED, reason=f"exact: {why}", **about)
     points = [point for point in drawn if point is not None]
     if not points:
-        return Verdict(kind=Kind.UNDECIDED, reason="exact: a variance is 0 at every point drawn", **about)
+        reason = "exact: a variance is not positive at every point drawn"
+        return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
     if not points[0].seen.any():
         return Verdict(kind=Kind.UNDECIDED, reason="the outputs are constant: the gain is 0", **about)
     broken = [point for point in points if point.changed.any()]
     if not broken:
         untouched = all(point.untouched for point in points)
         return Verdict(kind=Kind.INVARIANT if untouched or not layer.eps else Kind.UP_TO_EPS, **about)
-    degree, flips = _law(points)
+    blurred = layer.eps > 0 and any((p.variance != p.variance_after).any() for p in points)
+    degree, flips = (None, False) if blurred or np.any(fractions(lifted.bias)) else _law(points)
     return Verdict(
         kind=Kind.NOT_INVARIANT,
-        degree=None if np.any(fractions(lifted.bias)) else degree,
+        degree=degree,
         flips=flips,
         witness=find_witness(layer, transform, generator=generator) or broken[0].witness(),
         **about,
@@ -70,6 +85,13 @@ def find_witness(layer: Layer, transform: Any, *, generator: torch.Generator) ->
         if len(found) == WITNESSES:
             break
     return min(found, key=lambda w: len(str(w)), default=None)
+
+
+def positive_somewhere(layer: Layer, size: Sizes) -> bool:
+    """Whether the variances of a norm are all positive at one of a few points drawn."""
+    lifted, generator = lifted_layer(layer, lambda f: f), torch.Generator().manual_seed(0)
+    still = WeightMatrixRescale(Fraction(1))
+    return any(_evaluate(lifted, *_point(still, size, generator, spread=9)) for _ in range(POINTS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,19 +144,34 @@ class _Point:
 
 
 def _evaluate(layer: NormLayer, weight: Array, data: Array, element: Any) -> _Point | None:
-    """Evaluate the statistics before and after, or return None where a variance is 0."""
+    """Evaluate the statistics before and after, or return None where a variance is not positive."""
     try:
-        before, after = (statistics(layer, *at) for at in ((weight, data), element(weight, data)))
-    except (AttributeError, TypeError) as why:
-        raise NotExact(f"the statistics of {layer.name} do not run on fractions ({why})") from why
-    for array in (*before, *after):
-        inexact = {type(v).__name__ for v in array.ravel() if not isinstance(v, Fraction | int)}
-        if inexact:
-            raise NotExact(f"the statistics of {layer.name} gave {inexact.pop()}: they use more than + - * /")
+        before, after = (_fractions(layer, *at) for at in ((weight, data), element(weight, data)))
+    except ZeroDivisionError:
+        return None
     if (before[1] <= 0).any() or (after[1] <= 0).any():
         return None
     seen = np.broadcast_to(np.asarray(layer.gain, dtype=object) != 0, before[0].shape)
     return _Point(weight, data, element, seen, *before, *after)
+
+
+def _fractions(layer: NormLayer, weight: Array, data: Array) -> list[Array]:
+    """Return the statistics as fractions; a float in the norm's own code is taken as the decimal it shows."""
+    found = statistics(layer, weight, data)
+    if any(isinstance(v, float) for array in found for v in array.ravel()):
+        constants = [np.vectorize(_RATIONALS.ground_new, otypes=[object])(array) for array in (weight, data)]
+        found = statistics(layer, *constants)
+    return [np.vectorize(lambda v: _fraction(v, layer.name), otypes=[object])(array) for array in found]
+
+
+def _fraction(value: Any, name: str) -> Fraction:
+    """Return one value as a fraction, or raise NotExact."""
+    if isinstance(value, PolyElement):
+        constant = value.coeff(1)
+        return Fraction(int(constant.numerator), int(constant.denominator))
+    if not isinstance(value, Fraction | int):
+        raise NotExact(f"the statistics of {name} gave {type(value).__name__}: they use more than + - * / **")
+    return Fraction(value)
 
 
 def _point(
@@ -170,20 +207,6 @@ def _parameter(transform: Any, shape: tuple[int, ...], generator: torch.Generato
 
 def _law(points: list[_Point]) -> tuple[int | None, bool]:
     """Return the degree k of `z' = ±|delta|^k z` over all points, and whether a sign flips."""
-    candidates = sorted(range(-4, 5), key=abs)
-    degree = next((k for k in candidates if all(point.follows(k) for point in points)), None)
+    degree = next((k for k in DEGREES if all(point.follows(k) for point in points)), None)
     signs = (bool((point.centred * point.centred_after < 0).any()) for point in points)
     return degree, degree is not None and any(signs)
-
-
-def scale_of_entries(element: Any, shape: tuple[int, ...]) -> Array | None:
-    """Return the scale of each entry of the outputs, None if the action is no scale or has other axes."""
-    if getattr(element, "sign", None) is None:
-        return None
-    if element.axis is None:
-        return np.full(shape, element.parameter, dtype=object)
-    delta = element.parameter
-    delta = delta.cpu().numpy() if isinstance(delta, torch.Tensor) else np.asarray(delta)
-    if len(delta) != shape[1 if element.axis == "units" else 0]:
-        return None
-    return np.broadcast_to(delta[None, :] if element.axis == "units" else delta[:, None], shape)

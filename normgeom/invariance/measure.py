@@ -1,12 +1,10 @@
 """Measuring: a layer's outputs before and after one transform, and what rounding can explain of the change.
 
-The error is the largest change of an output over the largest output. Its tolerance is the unit roundoff of
-the type times the condition number of the layer at the point, measured in float64 by relative perturbations
-of weight and data: for layer norm that is about offset/sigma, so the tolerance grows with it, and a layer
-that loses more digits than its problem must is not excused.
+What rounding can explain is an amount for every output: roundoffs of the type times how far the outputs move
+when weight and data are perturbed by a relative amount, measured in float64. For layer norm that grows with
+offset/sigma, so the tolerance does, and a layer that loses more digits than its problem must is not excused.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +14,7 @@ from normgeom.invariance.verdict import Witness
 from normgeom.layers import Layer, NormLayer
 
 PROBES = 2
+SMALL, TINY = 2.0**-44, 2.0**-50  # perturbations that float64 arithmetic passes on, and float32 does not
 ELEMENTWISE = 6.0  # roundoffs of the type that a norm makes one after another
 PER_ROOT_INPUT = 2.0  # roundoffs of the accumulator that a sum over the inputs makes
 
@@ -30,10 +29,8 @@ class Measurement:
         element: the transform.
         before: the outputs.
         after: the outputs after the transform.
-        error: the largest change over the largest output.
-        tolerance: what rounding can explain of it.
-        predicted: what the layer's eps should make of it, None if its statistics are not known.
-        off_law: how far the outputs are from that prediction, entry by entry.
+        allowed: for every output, the change that rounding can explain.
+        law: the outputs that the layer's eps should give after the transform, None without statistics.
     """
 
     weight: torch.Tensor
@@ -41,19 +38,44 @@ class Measurement:
     element: Any
     before: torch.Tensor
     after: torch.Tensor
-    error: float
-    tolerance: float
-    predicted: float | None = None
-    off_law: float | None = None
+    allowed: torch.Tensor
+    law: torch.Tensor | None = None
+
+    def excess(self, expected: torch.Tensor) -> float:
+        """Return the largest distance of an output from what is expected, over what rounding allows it."""
+        off = (self.after.double() - expected.double()).abs() / self.allowed
+        return float(off.max()) if off.isfinite().all() else float("inf")
+
+    @property
+    def size(self) -> float:
+        """The largest output among those that move at all."""
+        moves = (self.after != self.before) | (self.allowed > self.allowed.min())
+        outputs = self.before.double().abs()
+        return float(outputs[moves].max() if moves.any() else outputs.max()) or 1.0
+
+    @property
+    def error(self) -> float:
+        """The largest change, relative to `size`."""
+        return float((self.after.double() - self.before.double()).abs().max()) / self.size
+
+    @property
+    def tolerance(self) -> float:
+        """The change that rounding can explain of a typical output, relative to `size`."""
+        return float(self.allowed.median()) / self.size
+
+    @property
+    def predicted(self) -> float | None:
+        """The change that the layer's eps should make, relative to `size`; None without statistics."""
+        return None if self.law is None else float((self.law - self.before.double()).abs().max()) / self.size
 
     @property
     def within(self) -> bool:
-        """Whether rounding can explain the change (a change that is not a number is never explained)."""
-        return self.error <= self.tolerance
+        """Whether rounding can explain every change (one that is not a number is never explained)."""
+        return self.excess(self.before) <= 1
 
     def witness(self) -> Witness:
-        """Return the output that changed most."""
-        change = (self.after - self.before).abs().reshape(len(self.before), -1)
+        """Return the output that changed most against what rounding allows."""
+        change = ((self.after - self.before).abs() / self.allowed).reshape(len(self.before), -1)
         case, unit = divmod(int(change.argmax()), change.shape[1])
         before, after = (t.reshape(len(t), -1)[case, unit].item() for t in (self.before, self.after))
         return Witness(self.weight, self.data, self.element, case, unit, before, after)
@@ -76,30 +98,41 @@ def measure(
         weight: shape (units, inputs).
         data: shape (cases, inputs).
         generator: draws the probes of the tolerance.
-        wide: the widest type in which the layer can be evaluated, for the condition number.
+        wide: the widest type in which the layer can be evaluated, where its condition is measured.
+
+    Raises:
+        ValueError: if the transform writes into its input, or changes the shape of the outputs.
     """
-    points = ((weight, data), element(weight, data))
-    before, after = (evaluate(layer, *at) for at in points)
+    moved = act(element, weight, data)
+    before, after = evaluate(layer, weight, data), evaluate(layer, *moved)
+    if before.shape != after.shape:
+        raise ValueError(
+            f"a transform must keep the outputs' shape; got {tuple(before.shape)}, then {tuple(after.shape)}."
+        )
     dtype = max((before.dtype, weight.dtype), key=lambda t: torch.finfo(t).eps)
-    if wide == dtype:
-        known = [(*at, out) for at, out in zip(points, (before, after), strict=True)]
-    else:
-        exact = weight.to(wide), data.to(wide)
-        known = [(*at, evaluate(layer, *at)) for at in (exact, element(*exact))]
+    exact = weight.to(wide), data.to(wide)
+    points = [(weight, data), moved] if wide == dtype else [exact, act(element, *exact)]
+    outputs = [before, after] if wide == dtype else [evaluate(layer, *at) for at in points]
     roundoff = torch.finfo(dtype).eps / 2
-    kappa = max(_condition(layer, *at, generator=generator, roundoff=roundoff) for at in known)
+    moves, noise = 0.0, 0.0
+    for at, out in zip(points, outputs, strict=True):
+        steps = [step(wide, roundoff)] * PROBES + ([SMALL] if wide == dtype == torch.float64 else [])
+        moves = max(moves, *(sensitivity(layer, *at, out, h, generator) for h in steps))
+        if wide == dtype == torch.float64:
+            noise = max(noise, TINY * sensitivity(layer, *at, out, TINY, generator))
+    typical = torch.maximum(before.double().abs(), torch.full_like(before, moves, dtype=torch.float64))
+    allowed = roundoffs(dtype, weight.shape[-1]) * typical + 8 * max(0.0, noise - 8 * TINY * moves)
     law = _law_of_eps(layer, element, weight, data, before) if layer.eps else None
-    return Measurement(
-        weight,
-        data,
-        element,
-        before,
-        after,
-        error=relative_change(before, after),
-        tolerance=rounding_tolerance(dtype, weight.shape[-1], kappa),
-        predicted=None if law is None else relative_change(before, law),
-        off_law=None if law is None else relative_change(law, after),
-    )
+    return Measurement(weight, data, element, before, after, allowed.clamp_min(1e-300), law)
+
+
+def act(element: Any, weight: torch.Tensor, data: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Apply a transform to copies, and raise an error if it writes into them."""
+    given = weight.clone(), data.clone()
+    moved = element(*given)
+    if not (_same(given[0], weight) and _same(given[1], data)):
+        raise ValueError(f"the transform {element} writes into its input; it must return new tensors.")
+    return moved
 
 
 def evaluate(
@@ -123,7 +156,7 @@ def evaluate(
         raise TypeError(f"{layer.name} must return a floating-point tensor; got {type(outputs).__name__}.")
     if not (_same(given[0], weight) and _same(given[1], data)):
         raise ValueError(f"{layer.name} changes its weight or data in place; it must return new tensors.")
-    if outputs.ndim == 0 or len(outputs) != len(data):
+    if outputs.ndim == 0 or len(outputs) != len(data) or not outputs.numel():
         raise ValueError(
             f"{layer.name} must return one row for each of the {len(data)} cases; "
             f"got shape {tuple(outputs.shape)}."
@@ -137,10 +170,6 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def relative_change(before: torch.Tensor, after: torch.Tensor) -> float:
     """Return the largest change over the largest output, `max |after - before| / max |before|`."""
-    if before.shape != after.shape:
-        raise ValueError(
-            f"a transform must keep the outputs' shape; got {tuple(before.shape)}, then {tuple(after.shape)}."
-        )
     before, after = before.double(), after.double()
     size = before.abs().max()
     return float((after - before).abs().max() / size) if size > 0 else float((after - before).abs().max())
@@ -155,52 +184,42 @@ def widest(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> torch.dtyp
     return torch.float64
 
 
-def rounding_tolerance(dtype: torch.dtype, inputs: int, kappa: float) -> float:
-    """Return what rounding can explain: roundoffs times the condition number of the layer.
+def roundoffs(dtype: torch.dtype, inputs: int) -> float:
+    """Return the relative error that a norm of summed inputs makes on a well-conditioned point.
 
-    `(6 u + 2 sqrt(inputs) u_sum) max(1, kappa)`, u the unit roundoff of the type and u_sum that of the
-    accumulator (float32 for half types).
+    `6 u + 2 sqrt(inputs) u_sum`, u the unit roundoff of the type and u_sum that of the accumulator (float32
+    for half types).
     """
     roundoff = torch.finfo(dtype).eps / 2
     summing = min(roundoff, torch.finfo(torch.float32).eps / 2)
-    return (ELEMENTWISE * roundoff + PER_ROOT_INPUT * inputs**0.5 * summing) * max(kappa, 1.0)
+    return ELEMENTWISE * roundoff + PER_ROOT_INPUT * inputs**0.5 * summing
 
 
-def condition_number(
-    layer: Layer,
-    weight: torch.Tensor,
-    data: torch.Tensor,
-    *,
-    generator: torch.Generator,
-    roundoff: float = 2.0**-53,
-) -> float:
-    """Return the largest relative change of the outputs over the relative change of the inputs.
-
-    Weight and data are perturbed entry by entry by a relative +-h, h the larger of `roundoff` (that of the
-    type under test) and the root of the roundoff of the type they come in, so that the layer's own rounding
-    does not enter. For layer norm it is about offset/sigma.
-    """
-    outputs = evaluate(layer, weight, data)
-    return _condition(layer, weight, data, outputs, generator=generator, roundoff=roundoff)
+def step(wide: torch.dtype, roundoff: float) -> float:
+    """Return the perturbation that measures the condition: the roundoff under test, if `wide` can see it."""
+    return max(roundoff, (torch.finfo(wide).eps / 2) ** 0.5)
 
 
-def _condition(
+def sensitivity(
     layer: Layer,
     weight: torch.Tensor,
     data: torch.Tensor,
     outputs: torch.Tensor,
-    *,
+    relative: float,
     generator: torch.Generator,
-    roundoff: float,
 ) -> float:
-    step = max(roundoff, (torch.finfo(weight.dtype).eps / 2) ** 0.5)
+    """Return how far an output moves when every entry of weight and data moves by a relative +-`relative`.
+
+    It is divided by `relative`; an output that becomes infinite counts as its own size.
+    """
 
     def nudge(array: torch.Tensor) -> torch.Tensor:
         signs = torch.randint(0, 2, array.shape, generator=generator) * 2 - 1
-        return array * (1 + step * signs.to(array))
+        return array * (1 + relative * signs.to(array))
 
-    changes = [relative_change(outputs, evaluate(layer, nudge(weight), nudge(data))) for _ in range(PROBES)]
-    return max(c if math.isfinite(c) else 1.0 for c in changes) / step
+    change = (evaluate(layer, nudge(weight), nudge(data)).double() - outputs.double()).abs()
+    change = change.where(change.isfinite(), outputs.double().abs())
+    return float(change.nan_to_num(posinf=1e300).max()) / relative
 
 
 def eps_law(variance: Any, variance_after: Any, eps: float) -> Any:

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance._points import Sizes
-from normgeom.invariance.exact import scale_of_entries
-from normgeom.invariance.measure import Measurement, evaluate, measure, relative_change, widest
+from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
+from normgeom.invariance.measure import Measurement, act, evaluate, measure, widest
 from normgeom.invariance.verdict import Kind, Verdict, subject
-from normgeom.layers import Layer, ModuleLayer
+from normgeom.layers import FunctionLayer, Layer, ModuleLayer
 from normgeom.norms import check_shapes, summed_inputs
 
 USUAL = Sizes(units=5, inputs=4, cases=6)
@@ -21,6 +20,7 @@ DRAWS = 3
 UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a small fault look alike
 BLIND = 0.3  # a tolerance this large decides nothing
 LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
+GROWN = 256.0  # the factor of the weights at which an eps must matter less
 NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
 
 Point = tuple[torch.Tensor, torch.Tensor]
@@ -76,8 +76,8 @@ def judge(
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
         if worst.tolerance > BLIND:
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
-        elif not worst.error <= worst.tolerance + max(m.error for m in confirmed):
-            decided = {"kind": Kind.UNDECIDED, "reason": _narrow(worst)} if wide != dtype else decided
+        elif wide != dtype and not _same_within_rounding(measured, confirmed):
+            decided = {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
         else:
             decided["reason"] = _notes(layer, *points[0])
     return Verdict(**({"error": worst.error, "tolerance": worst.tolerance} | decided), **about)
@@ -88,12 +88,14 @@ def _decide(layer: Layer, measured: list[Measurement], generator: torch.Generato
     worst = max(measured, key=_badness)
     if not math.isfinite(worst.error):
         return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
-    if all(m.within for m in measured):
+    if all(m.within for m in measured) and not _broken_near_eps(layer, measured, generator):
         return {"kind": Kind.INVARIANT}
     if _exact_but_for_eps(layer, measured, generator):
         most = max(measured, key=lambda m: m.error)
         return {"kind": Kind.UP_TO_EPS, "predicted": most.predicted, "error": most.error}
-    if worst.error < min(UNCLEAR * worst.tolerance, BLIND):
+    if _out_of_range(worst):
+        return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
+    if _badness(worst) < UNCLEAR and worst.error < BLIND:
         reason = f"numeric: {worst.error:.2g} is too close to the tolerance to tell rounding from a fault"
         return {"kind": Kind.UNDECIDED, "reason": reason}
     degree, flips = _law(measured)
@@ -106,7 +108,15 @@ def _again(layer: Layer, m: Measurement, generator: torch.Generator, dtype: torc
 
 
 def _badness(m: Measurement) -> float:
-    return m.error / m.tolerance if math.isfinite(m.error) else math.inf
+    return m.excess(m.before)
+
+
+def _same_within_rounding(narrow: list[Measurement], wide: list[Measurement]) -> bool:
+    """Whether the outputs change in the narrow type as they do in the wide one, but for its rounding."""
+    return all(
+        float(((n.after.double() - n.before.double() - (w.after - w.before)).abs() / n.allowed).max()) <= 2
+        for n, w in zip(narrow, wide, strict=True)
+    )
 
 
 def _exact_but_for_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
@@ -118,24 +128,53 @@ def _exact_but_for_eps(layer: Layer, measured: list[Measurement], generator: tor
     """
     if not layer.eps:
         return False
-    if all(m.off_law is not None for m in measured):
-        return all(m.off_law <= m.tolerance for m in measured if m.off_law is not None)
+    if all(m.law is not None for m in measured):
+        return all(m.excess(m.law) <= 1 for m in measured if m.law is not None)
+    if isinstance(layer, FunctionLayer) or not _scales(measured[0].element):
+        return False
     try:
         bare = layer.with_eps(0.0)
-    except ValueError:
+    except (AttributeError, TypeError):
         return False
-    for m in measured:
-        again = measure(bare, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype)
-        usual = (again.before.abs() <= 1e6 * m.before.abs().max()) & again.after.isfinite()
-        if not usual.any() or relative_change(again.before[usual], again.after[usual]) > again.tolerance:
-            return False
-    return True
+    return all(_holds_bare(bare, m, generator) and _fades(layer, m, generator) for m in measured)
+
+
+def _broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
+    """Whether a module's eps, invisible at ordinary points, shows at small weights (a clamp)."""
+    if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
+        return False
+    m = measured[0]
+    return any(
+        not measure(
+            layer, m.element, m.weight * size, m.data, generator=generator, wide=m.weight.dtype
+        ).within
+        for size in (layer.eps**0.5, layer.eps)
+    )
+
+
+def _scales(element: Any) -> bool:
+    """Whether an element scales anything: eps does nothing to a pure shift."""
+    return any(getattr(step, "sign", None) is not None for step in getattr(element, "steps", (element,)))
+
+
+def _holds_bare(bare: Layer, m: Measurement, generator: torch.Generator) -> bool:
+    """Whether the layer without eps is invariant, where that is no 0/0."""
+    again = measure(bare, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype)
+    usual = (again.before.abs() <= 1e6 * m.before.abs().max()) & again.after.isfinite()
+    change = (again.after - again.before).abs() / again.allowed
+    return bool(usual.any()) and bool((change[usual] <= 1).all())
+
+
+def _fades(layer: Layer, m: Measurement, generator: torch.Generator) -> bool:
+    """Whether the change falls as eps must make it fall when the weights grow."""
+    grown = measure(layer, m.element, m.weight * GROWN, m.data, generator=generator, wide=m.weight.dtype)
+    return grown.error <= m.error / GROWN + grown.tolerance
 
 
 def _law(measured: list[Measurement]) -> tuple[int | None, bool]:
     """Return the integer k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
     laws = [_degrees(m) for m in measured]
-    found = next((k for k in sorted(range(-4, 5), key=abs) if all(k in d for d in laws)), None)
+    found = next((k for k in DEGREES if all(k in d for d in laws)), None)
     flips = any(bool((m.before.double() * m.after.double() < 0).any()) for m in measured)
     return found, found is not None and flips
 
@@ -147,8 +186,8 @@ def _degrees(m: Measurement) -> set[int]:
         return set()
     delta = torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
     before, after = m.before.double().abs(), m.after.double().abs()
-    off = {k: relative_change(delta**k * before, after) for k in range(-4, 5)}
-    return {k for k, error in off.items() if error <= (max(m.tolerance, LAW) if k else m.tolerance)}
+    off = {k: ((delta**k * before - after).abs(), LAW * delta**k * before if k else 0.0) for k in DEGREES}
+    return {k for k, (change, blur) in off.items() if bool((change <= m.allowed * delta**k + blur).all())}
 
 
 def _point(
@@ -229,10 +268,7 @@ def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.d
 def _narrow(worst: Measurement) -> str:
     """Say whether a change that a wider type does not show is overflow, underflow or lost digits."""
     name, info = _short(worst.before.dtype), torch.finfo(worst.before.dtype)
-    exact = worst.weight.double(), worst.data.double()
-    sizes = [float(summed_inputs(*at).abs().max()) for at in (exact, worst.element(*exact))]
-    largest = (info.max / max(worst.weight.shape[0], worst.data.shape[0])) ** 0.5
-    if min(sizes) <= info.tiny**0.5 or max(sizes) >= largest:
+    if sizes := _out_of_range(worst):
         return (
             f"numeric: summed inputs of size {min(sizes):.2g} to {max(sizes):.2g} leave the range that "
             f"{name} can square ({info.tiny**0.5:.2g} to {info.max**0.5:.2g}); use a wider type"
@@ -242,6 +278,16 @@ def _narrow(worst: Measurement) -> str:
         f"{worst.tolerance:.2g}, yet in float64 they do not move: the layer's own arithmetic in {name} loses "
         "the digits (a variance from E[x^2] - E[x]^2, or a narrow accumulator?)"
     )
+
+
+def _out_of_range(m: Measurement) -> list[float]:
+    """The sizes of the summed inputs, before and after, if the type cannot square one of them."""
+    info = torch.finfo(m.before.dtype)
+    exact = m.weight.double(), m.data.double()
+    sizes = [float(summed_inputs(*at).abs().max()) for at in (exact, act(m.element, *exact))]
+    largest = (info.max / max(m.weight.shape[0], m.data.shape[0])) ** 0.5
+    fits = min(sizes) > info.tiny**0.5 and max(sizes) < largest
+    return [] if fits else sizes
 
 
 def _blind(worst: Measurement) -> str:

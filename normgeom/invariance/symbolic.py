@@ -19,18 +19,28 @@ from sympy.polys.orderings import lex
 from sympy.polys.polyerrors import ExactQuotientFailed
 
 from normgeom._types import Array
-from normgeom.invariance._points import NotExact, Sizes, fractions, lifted_layer, lifted_transform, statistics
-from normgeom.invariance.exact import find_witness, scale_of_entries
+from normgeom.invariance._points import (
+    DEGREES,
+    NotExact,
+    OperatorsOnly,
+    Sizes,
+    fractions,
+    lifted_layer,
+    lifted_transform,
+    scale_of_entries,
+    statistics,
+)
+from normgeom.invariance.exact import find_witness, positive_somewhere
 from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
 from normgeom.layers import Layer, NormLayer
 from normgeom.transforms import Composition
 
-SMALL = Sizes(units=3, inputs=3, cases=3)
+SMALL = Sizes(units=3, inputs=3, cases=4)
 LARGEST = 48  # symbols; beyond, products of polynomials take tens of seconds
 
 
 def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdict:
-    """Return the symbolic verdict on one cell, at 3 units, inputs and cases unless more are fixed.
+    """Return the symbolic verdict on one cell, at 3 units and inputs and 4 cases unless more are fixed.
 
     Args:
         layer: a layer; anything but a norm is undecided.
@@ -41,6 +51,7 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdic
     try:
         size = Sizes.of(layer, transform, SMALL)
         setting = _setting(layer, transform, size)
+        witness = find_witness(layer, transform, generator=generator)
     except NotExact as why:
         return Verdict(kind=Kind.UNDECIDED, reason=f"symbolic: {why}", **about)
     ratios = _ratios(setting)
@@ -55,12 +66,14 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdic
         reason = f"symbolic: the sign of {unknown[0].factor} depends on the values"
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
     powers = {None if r is None else r.power for r in ratios}
+    untouched = all(v == w for v, w in zip(setting.before[1].ravel(), setting.after[1].ravel(), strict=True))
     law = len(powers) == 1 and None not in powers and not np.any(fractions(setting.layer.bias))
+    law = law and (untouched or not layer.eps)
     return Verdict(
         kind=Kind.NOT_INVARIANT,
         degree=powers.pop() if law else None,
-        flips=any(r.sign < 0 for r in ratios if r) and None not in ratios,
-        witness=find_witness(layer, transform, generator=generator),
+        flips=law and any(r.sign < 0 for r in ratios if r),
+        witness=witness,
         **about,
     )
 
@@ -103,6 +116,7 @@ def _setting(layer: Layer, transform: Any, size: Sizes) -> _Setting:
         return ring.ground_new(sympy.QQ(value.numerator, value.denominator))
 
     lifted = lifted_layer(layer, number)
+    _refuse_comparisons(layer, size)
     for gens in (ring.gens, field.gens):  # the ring is faster; the field is for norms that divide
         weight, data, free = _arrays(gens, *shapes.values())
         element = (
@@ -115,13 +129,22 @@ def _setting(layer: Layer, transform: Any, size: Sizes) -> _Setting:
             break
         except ExactQuotientFailed:
             continue
-        except (AttributeError, TypeError, ValueError) as why:
-            raise NotExact(f"the statistics of {layer.name} do not run on symbols ({why})") from why
+        except ZeroDivisionError as why:
+            raise NotExact(f"the statistics of {layer.name} divide by 0") from why
     before, after = ([np.vectorize(field, otypes=[object])(array) for array in pair] for pair in pairs)
     scale = scale_of_entries(element, before[0].shape)
     return _Setting(
         lifted, transform, scale, frozenset(ring.gens[len(names) :]), tuple(before), tuple(after), size
     )  # fmt: skip
+
+
+def _refuse_comparisons(layer: Layer, size: Sizes) -> None:
+    """Raise NotExact if the statistics compare values, or if their variance is never positive."""
+    anything = OperatorsOnly()
+    weight, data = (np.full(s, anything) for s in ((size.units, size.inputs), (size.cases, size.inputs)))
+    statistics(lifted_layer(layer, lambda _: anything), weight, data)
+    if not positive_somewhere(layer, size):
+        raise NotExact(f"the variance of {layer.name} is not positive at any point drawn")
 
 
 def _parameter_names(transform: Any, size: Sizes) -> list[str]:
@@ -186,7 +209,7 @@ def _ratio(before: list[Any], after: list[Any], scale: Any, positive: frozenset[
         return None
     size = centred.field(scale)
     size = size if _sign(size.numer, positive) > 0 else -size
-    for power in (1, -1, 2, -2, 3, -3, 4, -4):
+    for power in DEGREES[1:]:
         if _equal_squares(factor / size**power, variance, variance_after):
             return _Ratio(factor, sign, power)
     return None

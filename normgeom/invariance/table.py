@@ -123,4 +123,5 @@ class InvarianceTable:
 
 def _cell(verdict: Verdict) -> str:
     """A mark, the word, and what the paper's table leaves out."""
-    return MARKS[verdict.kind] + (f", {verdict.scaling}" if verdict.scaling else "")
+    size = f" {verdict.error:.0e}" if verdict.kind is Kind.UP_TO_EPS and verdict.error is not None else ""
+    return MARKS[verdict.kind] + size + (f", {verdict.scaling}" if verdict.scaling else "")

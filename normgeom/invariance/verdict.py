@@ -80,8 +80,8 @@ class Verdict:
     Attributes:
         layer, transform, title: whose cell it is; the title is the heading of Table 1.
         kind: invariant, invariant up to eps, not invariant, or undecided.
-        error: the largest deviation measured, relative to the largest output.
-        tolerance: what rounding alone can explain, in the same unit.
+        error: the largest deviation, relative to the largest output, at the point that says most.
+        tolerance: what rounding alone can explain there, in the same unit.
         predicted: the deviation that the layer's eps should cause, in the same unit.
         degree: k where scaling by delta multiplies the outputs by |delta|^k, if there is such a k.
         flips: whether the outputs change sign.
@@ -172,7 +172,7 @@ def subject(layer: Any, transform: Any, engine: str) -> dict[str, Any]:
         "layer": layer.name,
         "transform": kind.__name__,
         "title": getattr(transform, "title", ""),
-        "engines": (engine,),
+        "engines": (engine,) if engine else (),
         "mode": layer.mode,
     }
 
@@ -205,7 +205,7 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
         tolerance=_first(decided, "tolerance"),
         predicted=_first(decided, "predicted"),
         degree=_first(decided, "degree"),
-        flips=any(v.flips for v in decided),
+        flips=any(v.flips for v in decided if v.degree is not None),
         witness=min((v.witness for v in decided if v.witness), key=lambda w: len(str(w)), default=None),
         proof=_first(decided, "proof"),
         engines=tuple(e for v in decided for e in v.engines),

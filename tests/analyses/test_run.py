@@ -1,10 +1,14 @@
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from analyses import __main__ as main
 from analyses import _run, fine_print, table1, table1_digits
 from normgeom.report import write_text
+from tests.oracles import TABLE_1
 
 
 @pytest.mark.parametrize("module", [table1, table1_digits, fine_print], ids=lambda m: m.__name__)
@@ -22,8 +26,9 @@ def test_every_analysis_writes_its_files_and_the_manifest(module, tmp_path):
 
 
 def test_table_1_of_the_report_is_the_paper_s(tmp_path):
-    cells = {(r["layer"], r["title"]): r["holds"] for r in table1.compute(_run.Options(tmp_path)).records()}
-    assert sum(cells[k] for k in cells if k[0] in ("batch norm", "weight norm", "layer norm")) == 10
+    table = table1.compute(_run.Options(tmp_path))
+    rows = {type(norm).__name__: table[name].holds for name, norm in table1.LAYERS.items()}
+    assert rows == TABLE_1
 
 
 def test_the_law_of_eps_is_met(tmp_path):
@@ -37,13 +42,47 @@ def test_a_failure_is_named_and_the_others_run(tmp_path, monkeypatch, capsys):
         write_text(options.out / "half.txt", "done")
         raise RuntimeError("no such luck")
 
+    def written(options):
+        write_text(options.out / "other.txt", "done")
+        return [options.out / "other.txt"]
+
     monkeypatch.setattr(table1, "write", broken)
-    monkeypatch.setattr(table1_digits, "write", lambda options: [options.out / "other.txt"])
+    monkeypatch.setattr(table1_digits, "write", written)
     assert main.main(["table1", "table1_digits", "--out", str(tmp_path)]) == 1
     out = capsys.readouterr()
     assert "no such luck" in out.out
     assert "failed: table1" in out.err
     assert set(json.loads((tmp_path / "manifest.json").read_text())) == {"other.txt"}
+    assert {p.name for p in tmp_path.iterdir()} == {"other.txt", "manifest.json"}
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_leaves_what_was_there(tmp_path, stop):
+    write_text(tmp_path / "table1.json", "old")
+    code = (
+        "import analyses.table1 as t, analyses.__main__ as m, time, pathlib\n"
+        "def write(options):\n"
+        "    (options.out / 'table1.json').write_text('new')\n"
+        "    print('half', flush=True); time.sleep(60)\n"
+        f"t.write = write; raise SystemExit(m.main(['table1', '--out', {str(tmp_path)!r}]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while "half" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(stop)
+    process.communicate(timeout=60)
+    assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[stop]
+    assert [p.name for p in tmp_path.iterdir()] == ["table1.json"]
+    assert (tmp_path / "table1.json").read_text() == "old\n"
+
+
+def test_a_broken_manifest_is_found_before_any_work(tmp_path, capsys):
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["table1", "--out", str(tmp_path)])
+    assert "manifest.json must be JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
