@@ -1,4 +1,4 @@
-"""What all actions on (weight, data) share: one parameter, how it acts, how elements compose and are drawn."""
+"""What all actions on (weight, data) share: a parameter, how it acts, how elements compose and are drawn."""
 
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable

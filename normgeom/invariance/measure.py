@@ -14,7 +14,7 @@ from normgeom.invariance.verdict import Witness
 from normgeom.layers import Layer, NormLayer
 
 PROBES = 2
-SMALL, TINY = 2.0**-44, 2.0**-50  # perturbations that float64 arithmetic passes on, and float32 does not
+FINE = 2.0**-44  # a perturbation that float64 arithmetic still passes on
 ELEMENTWISE = 6.0  # roundoffs of the type that a norm makes one after another
 PER_ROOT_INPUT = 2.0  # roundoffs of the accumulator that a sum over the inputs makes
 
@@ -116,12 +116,15 @@ def measure(
     roundoff = torch.finfo(dtype).eps / 2
     moves, noise = 0.0, 0.0
     for at, out in zip(points, outputs, strict=True):
-        steps = [step(wide, roundoff)] * PROBES + ([SMALL] if wide == dtype == torch.float64 else [])
-        moves = max(moves, *(sensitivity(layer, *at, out, h, generator) for h in steps))
+        moves = max(
+            moves, *(sensitivity(layer, *at, out, step(wide, roundoff), generator) for _ in range(PROBES))
+        )
         if wide == dtype == torch.float64:
-            noise = max(noise, TINY * sensitivity(layer, *at, out, TINY, generator))
+            noise = max(noise, *(narrow_noise(layer, *at, out, moves, generator) for _ in range(PROBES)))
+            # A step that saturates the layer hides how steep it is; a finer one does not, unless it sees noise.
+            moves = max(moves, 0.0 if noise else sensitivity(layer, *at, out, FINE, generator))
     typical = torch.maximum(before.double().abs(), torch.full_like(before, moves, dtype=torch.float64))
-    allowed = roundoffs(dtype, weight.shape[-1]) * typical + 8 * max(0.0, noise - 8 * TINY * moves)
+    allowed = roundoffs(dtype, weight.shape[-1]) * typical + 16 * noise
     law = _law_of_eps(layer, element, weight, data, before) if layer.eps else None
     return Measurement(weight, data, element, before, after, allowed.clamp_min(1e-300), law)
 
@@ -212,14 +215,39 @@ def sensitivity(
 
     It is divided by `relative`; an output that becomes infinite counts as its own size.
     """
-
-    def nudge(array: torch.Tensor) -> torch.Tensor:
-        signs = torch.randint(0, 2, array.shape, generator=generator) * 2 - 1
-        return array * (1 + relative * signs.to(array))
-
-    change = (evaluate(layer, nudge(weight), nudge(data)).double() - outputs.double()).abs()
+    signs = _signs(weight, generator), _signs(data, generator)
+    moved = evaluate(layer, weight * (1 + relative * signs[0]), data * (1 + relative * signs[1]))
+    change = (moved.double() - outputs.double()).abs()
     change = change.where(change.isfinite(), outputs.double().abs())
     return float(change.nan_to_num(posinf=1e300).max()) / relative
+
+
+def narrow_noise(
+    layer: Layer,
+    weight: torch.Tensor,
+    data: torch.Tensor,
+    outputs: torch.Tensor,
+    moves: float,
+    generator: torch.Generator,
+) -> float:
+    """Return the rounding of a layer that computes in less than float64 whatever comes, 0 if it does not.
+
+    Three equally spaced points on a short line are bent by the layer's curvature, which is small, and by the
+    rounding of its arithmetic, which is not if that is narrow.
+    """
+    size = float(outputs.abs().nan_to_num(posinf=0.0).median()) or 1.0
+    h = 2.0**-20 * size / max(moves, size)
+    signs = _signs(weight, generator), _signs(data, generator)
+    one, two = (
+        evaluate(layer, weight * (1 + k * h * signs[0]), data * (1 + k * h * signs[1])) for k in (1, 2)
+    )
+    bend = float((two - 2 * one + outputs).abs().nan_to_num(posinf=0.0).max())
+    return bend if bend > 8 * (2.0**-40 * size + 2.0**-49 * max(moves, float(outputs.abs().max()))) else 0.0
+
+
+def _signs(array: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Random signs of an array's shape, in its type and on its device."""
+    return (torch.randint(0, 2, array.shape, generator=generator) * 2 - 1).to(array)
 
 
 def eps_law(variance: Any, variance_after: Any, eps: float) -> Any:

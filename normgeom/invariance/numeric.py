@@ -144,12 +144,10 @@ def _broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch
     if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
         return False
     m = measured[0]
-    return any(
-        not measure(
-            layer, m.element, m.weight * size, m.data, generator=generator, wide=m.weight.dtype
-        ).within
-        for size in (layer.eps**0.5, layer.eps)
-    )
+    usual = float(summed_inputs(m.weight, m.data).abs().median()) or 1.0
+    small = [m.weight * (size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8)]
+    wide = m.weight.dtype
+    return any(not measure(layer, m.element, w, m.data, generator=generator, wide=wide).within for w in small)
 
 
 def _scales(element: Any) -> bool:
