@@ -121,7 +121,7 @@ def measure(
         )
         if wide == dtype == torch.float64:
             noise = max(noise, *(narrow_noise(layer, *at, out, moves, generator) for _ in range(PROBES)))
-            # A step that saturates the layer hides how steep it is; a finer one does not, unless it sees noise.
+            # A step that saturates the layer hides its slope; a finer one does not, unless it sees noise.
             moves = max(moves, 0.0 if noise else sensitivity(layer, *at, out, FINE, generator))
     typical = torch.maximum(before.double().abs(), torch.full_like(before, moves, dtype=torch.float64))
     allowed = roundoffs(dtype, weight.shape[-1]) * typical + 16 * noise
