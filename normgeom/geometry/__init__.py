@@ -1,0 +1,1 @@
+"""The Fisher metric of normalized models: families, GLMs, exact forms and what is read off them."""
