@@ -1,1 +1,1 @@
-"""The Fisher metric of normalized models: families, GLMs, exact forms and what is read off them."""
+"""The Fisher metric of normalized models: section 5.2 of the paper, exact."""
