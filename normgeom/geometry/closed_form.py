@@ -11,7 +11,6 @@ Kronecker case by case; projections act once, on the sums. Source: Ba et al. 201
 for layer norm and RMSNorm, where mu and sigma couple the units.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -19,13 +18,13 @@ from torch import Tensor
 
 from normgeom.geometry.families import Family
 from normgeom.geometry.glm import NormalizedGLM, Params
-from normgeom.geometry.jacobian import GLMJacobian, Projection, glm_jacobian
+from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 
 Reduction = Literal["mean", "sum"]
 
 _FEATURES_A_BLOCK = 16
-_PRODUCTS_AT_ONCE = 2**22
+_PRODUCTS_AT_ONCE = 2**18
 
 
 def closed_form_fisher(
@@ -87,18 +86,6 @@ def eq13_as_printed(
     return _assemble(jacobian, model.family, params, reduction, order, "eq. 13 as printed")
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Sums over cases of the blocks between units, before projections; units first."""
-
-    ww: Tensor
-    wb: Tensor
-    wg: Tensor | None
-    bb: Tensor
-    bg: Tensor | None
-    gg: Tensor | None
-
-
 def _assemble(
     jacobian: GLMJacobian, family: Family, params: Params, reduction: Reduction, order: Kind, kind: str
 ) -> FisherMatrix:
@@ -108,101 +95,82 @@ def _assemble(
     weighting = family.fisher(jacobian.outputs)
     if reduction == "mean":
         weighting = weighting / len(weighting)
-    matrix = _place(_sums(jacobian, weighting))
+    matrix = _neuron_major(jacobian, weighting)
     names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
     layout = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
     return FisherMatrix(matrix, layout, kind, reduction).to_order(order)
 
 
-def _sums(jacobian: GLMJacobian, weighting: Tensor) -> _Sums:
-    """All sums over cases, each as a matrix product."""
-    phi, z, (units, inputs) = jacobian.features, jacobian.z, _sizes(jacobian)
-    if jacobian.couples_units:
-        mixed = jacobian.mixing.mT @ weighting
-        both = mixed @ jacobian.mixing
-    else:
-        mixed = jacobian.mixing[:, :, None] * weighting
-        both = mixed * jacobian.mixing[:, None, :]
-    ww = _weighted_grams(both, phi).reshape(units, inputs, units, inputs)
-    wb = (_columns(mixed) @ phi).reshape(units, units, inputs)
-    wg = bg = gg = None
+def _neuron_major(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:
+    """Return `sum_n J_n^T weighting_n J_n`, each block as a matrix product."""
+    phi, z, project = jacobian.features, jacobian.z, jacobian.projection
+    units, inputs = weighting.shape[-1], phi.shape[1]
+    size = inputs + (1 if z is None else 2)
+    mixed = mix(jacobian.mixing, weighting)
+    whole = _weighted_grams(mix(jacobian.mixing, mixed.mT), phi, size)
+    if project is not None:
+        inner = whole[:, :inputs, :, :inputs]
+        # The features of one unit come last in turn: T_k on the right, then T_j on the left.
+        inner.copy_(project(inner))
+        inner.copy_(project(inner.permute(2, 3, 0, 1)).permute(2, 3, 0, 1))
+    for column, scale in ((inputs, None), (inputs + 1, z))[: size - inputs]:
+        weights = mixed if scale is None else mixed * scale[:, None, :]
+        border = (_columns(weights) @ phi).reshape(units, units, inputs).transpose(0, 1)
+        border = border if project is None else project(border)
+        whole[:, column, :, :inputs] = border
+        whole[:, :inputs, :, column] = border.permute(1, 2, 0)
+    return _fill_outputs(whole, inputs, weighting, z).reshape(units * size, units * size)
+
+
+def _fill_outputs(whole: Tensor, bias: int, weighting: Tensor, z: Tensor | None) -> Tensor:
+    """Fill in the blocks between biases and gains."""
+    whole[:, bias, :, bias] = weighting.sum(0)
     if z is not None:
-        wg = (_columns(mixed * z[:, None, :]) @ phi).reshape(units, units, inputs)
-        weighted = weighting * z[:, None, :]
-        bg, gg = weighted.sum(0), torch.einsum("njk,nj->jk", weighted, z)
-    sums = _Sums(ww, wb, wg, weighting.sum(0), bg, gg)
-    return sums if jacobian.projection is None else _project(sums, jacobian.projection)
+        gain, weighted = bias + 1, weighting * z[:, None, :]
+        whole[:, bias, :, gain] = weighted.sum(0)
+        whole[:, gain, :, bias] = weighted.sum(0).T
+        whole[:, gain, :, gain] = torch.einsum("njk,nj->jk", weighted, z)
+    return whole
 
 
-def _weighted_grams(weights: Tensor, features: Tensor) -> Tensor:
-    """Return `sum_n A_n,jk phi_n phi_n^T` at [j, :, k, :], as a matrix (units * inputs, units * inputs).
+def _weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
+    """Return `sum_n A_n,jk phi_n phi_n^T` at [j, :inputs, k, :inputs] of (units, size, units, size).
 
     Both symmetries are used: pairs j <= k of units, and blocks of features on or right of the diagonal.
-    One matrix product a block, (pairs, cases) by (cases, products of features).
+    One matrix product a block, (pairs, cases) by (cases, products of features). Places beyond the inputs
+    are left for others to fill.
     """
-    cases, units, inputs = *weights.shape[:2], features.shape[1]
+    units, inputs = weights.shape[1], features.shape[1]
     first, second = torch.triu_indices(units, units, device=weights.device)
     pairs = _columns(weights)[first * units + second]
-    grams = features.new_zeros(len(pairs), inputs, inputs)
+    grams = features.new_empty(len(pairs), size, size)
     for start in range(0, inputs, _FEATURES_A_BLOCK):
-        rows = slice(start, start + _FEATURES_A_BLOCK)
-        width = min(_FEATURES_A_BLOCK, inputs - start)
-        total = None
-        chunk = max(1, _PRODUCTS_AT_ONCE // (width * (inputs - start)))
-        for some in range(0, cases, chunk):
-            here = features[some : some + chunk]
-            products = (here[:, rows, None] * here[:, None, start:]).flatten(1)
-            part = pairs[:, some : some + chunk]
-            total = part @ products if total is None else total.addmm_(part, products)
-        if total is not None:
-            grams[:, rows, start:] = total.reshape(-1, width, inputs - start)
-            grams[:, start + width :, rows] = grams[:, rows, start + width :].mT
-    return _unpack(grams, first, second, units)
-
-
-def _unpack(grams: Tensor, first: Tensor, second: Tensor, units: int) -> Tensor:
-    """The whole matrix from one gram for each pair of units: gathers rows, each contiguous."""
-    inputs = grams.shape[-1]
+        stop = min(start + _FEATURES_A_BLOCK, inputs)
+        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop)
+        grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
     pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
     pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
-    row = torch.arange(inputs, device=grams.device)
-    wanted = (pair[:, None, :] * inputs + row[None, :, None]).flatten()
-    return grams.reshape(-1, inputs).index_select(0, wanted).reshape(units * inputs, units * inputs)
+    # Whole rows are gathered, borders included: one pass over the result.
+    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
+    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
 
 
-def _project(sums: _Sums, project: Projection) -> _Sums:
-    """T_j on the left of every weight row, T_k on the right of every weight column."""
-    # Rows: the vectors along axis 1 of ww, one for each unit of axis 0; then the same for columns.
-    right = project(sums.ww)
-    both = project(right.permute(2, 3, 0, 1)).permute(2, 3, 0, 1)
-    turned = [None if part is None else project(part.transpose(0, 1)).transpose(0, 1) for part in (sums.wb, sums.wg)]
-    wb, wg = turned
-    assert wb is not None
-    return _Sums(both, wb, wg, sums.bb, sums.bg, sums.gg)
-
-
-def _place(sums: _Sums) -> Tensor:
-    """The neuron-major matrix."""
-    units, inputs = sums.ww.shape[:2]
-    size = inputs + (1 if sums.wg is None else 2)
-    whole = sums.ww.new_empty(units, size, units, size)
-    whole[:, :inputs, :, :inputs] = sums.ww
-    b, g = inputs, inputs + 1
-    borders = [(b, sums.wb), (g, sums.wg)]
-    for column, border in borders:
-        if border is not None:
-            whole[:, :inputs, :, column] = border.transpose(1, 2)
-            whole[:, column, :, :inputs] = border.transpose(0, 1)
-    whole[:, b, :, b] = sums.bb
-    if sums.bg is not None and sums.gg is not None:
-        whole[:, b, :, g], whole[:, g, :, b], whole[:, g, :, g] = sums.bg, sums.bg.T, sums.gg
-    return whole.reshape(units * size, units * size)
+def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int) -> Tensor:
+    """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
+    cases, inputs = features.shape
+    width, length = stop - start, inputs - start
+    # Few cases at a time, in one buffer: the products stay in the cache, and no fresh memory is touched.
+    chunk = min(cases, max(1, _PRODUCTS_AT_ONCE // (width * length)))
+    buffer = features.new_empty(chunk, width, length)
+    total = features.new_empty(len(pairs), width * length)
+    for some in range(0, cases, chunk):
+        here = features[some : some + chunk]
+        products = torch.mul(here[:, start:stop, None], here[:, None, start:], out=buffer[: len(here)])
+        weights = pairs[:, some : some + chunk]
+        torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
+    return total.reshape(-1, width, length)
 
 
 def _columns(weights: Tensor) -> Tensor:
     """(cases, units, units) as (units * units, cases)."""
     return weights.permute(1, 2, 0).reshape(-1, len(weights))
-
-
-def _sizes(jacobian: GLMJacobian) -> tuple[int, int]:
-    return jacobian.outputs.shape[1], jacobian.features.shape[1]

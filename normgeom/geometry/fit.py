@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from normgeom.geometry.glm import NormalizedGLM, Params, check_params
+from normgeom.geometry.jacobian import check_outputs
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,13 @@ def fit(
     objective, unflatten = _flat(loss, start)
     flat = torch.cat([tensor.reshape(-1) for tensor in start.values()]).cpu().numpy()
     # The step limit is max_steps alone; ftol=0 leaves the gradient as the only test of convergence.
-    options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "gtol": tolerance, "ftol": 0.0, "maxcor": 30}
+    options: Any = {
+        "maxiter": max_steps,
+        "maxfun": 4 * max_steps,
+        "gtol": tolerance,
+        "ftol": 0.0,
+        "maxcor": 30,
+    }
     found = minimize(objective, flat, jac=True, method="L-BFGS-B", options=options)
     value, gradient = objective(found.x)
     return FitResult(
@@ -104,17 +112,13 @@ def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: 
     check_params(params, data)
     bad = int((~torch.isfinite(data)).any(1).sum())
     if bad or not len(data):
-        raise ValueError(f"data must be finite numbers of at least one case; got {len(data)} cases, {bad} bad.")
+        raise ValueError(
+            f"data must be finite numbers of at least one case; got {len(data)} cases, {bad} bad."
+        )
     if len(targets) != len(data):
         raise ValueError(f"there must be one target for each case; got {len(targets)} for {len(data)} cases.")
     eta = model(params, data)
-    if not bool(torch.isfinite(eta).all()):
-        raise ValueError(
-            f"the outputs at the start must be finite; {int((~torch.isfinite(eta)).sum())} of {eta.numel()} are "
-            f"not. {type(model.norm).__name__} divides by the spread of its summed inputs: a case or unit with "
-            "none is 0/0. Drop what is constant, or set eps > 0."
-        )
-    model.family.check(eta)
+    check_outputs(model, eta)
     model.family.check_targets(targets, eta)
 
 
@@ -125,7 +129,9 @@ def _flat(
 
     def unflatten(vector: np.ndarray) -> Params:
         parts = torch.from_numpy(vector.copy()).split([tensor.numel() for tensor in like.values()])
-        return {n: part.reshape(t.shape).to(t.device) for (n, t), part in zip(like.items(), parts, strict=True)}
+        return {
+            n: part.reshape(t.shape).to(t.device) for (n, t), part in zip(like.items(), parts, strict=True)
+        }
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         gradient, value = torch.func.grad_and_value(loss)(unflatten(vector))

@@ -79,17 +79,22 @@ class GLMJacobian:
         """Return the Jacobian of eq. 13 as printed: each output depends on its own weights only."""
         return replace(self, mixing=self.mixing.diagonal(dim1=1, dim2=2)) if self.couples_units else self
 
-    def dense(self) -> Tensor:
-        """Return the whole Jacobian, neuron-major, of shape (cases, outputs, parameters)."""
-        cases, units = self.outputs.shape
-        same = torch.eye(units, dtype=self.features.dtype, device=self.features.device)
-        mixing = self.mixing if self.couples_units else torch.diag_embed(self.mixing)
-        features = self.features[:, None, :]
-        features = features if self.projection is None else self.projection(features)
-        blocks = [mixing[..., None] * features[:, None], same[:, :, None].expand(cases, -1, -1, -1)]
-        if self.z is not None:
-            blocks.append((same * self.z[:, None, :])[..., None])
-        return torch.cat(blocks, -1).reshape(cases, units, -1)
+    def unit_features(self, cases: slice = slice(None)) -> Tensor:
+        """Return `T_j phi_n`, of shape (cases, units or 1, inputs)."""
+        features = self.features[cases, None]
+        return features if self.projection is None else self.projection(features)
+
+    def push(self, weight: Tensor, bias: Tensor, gain: Tensor | None) -> Tensor:
+        """Return J_n v_n, (cases, units), for a weight part (cases or 1, units, inputs) and (.., units)."""
+        moved = (self.unit_features() * weight).sum(-1)
+        mixed = (self.mixing @ moved[..., None])[..., 0] if self.couples_units else self.mixing * moved
+        return mixed + bias if gain is None or self.z is None else mixed + bias + self.z * gain
+
+    def pull(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """Return J_n^T u_n: weight (cases, units, inputs), bias and, if there is one, gain (.., units, 1)."""
+        mixed = (self.mixing.mT @ outputs[..., None])[..., 0] if self.couples_units else self.mixing * outputs
+        weight, bias = mixed[..., None] * self.unit_features(), outputs[..., None]
+        return (weight, bias) if self.z is None else (weight, bias, (self.z * outputs)[..., None])
 
 
 def glm_jacobian(model: NormalizedGLM, params: Params, data: Tensor) -> GLMJacobian:
@@ -112,14 +117,20 @@ def glm_jacobian(model: NormalizedGLM, params: Params, data: Tensor) -> GLMJacob
 
 def check_outputs(model: NormalizedGLM, outputs: Tensor) -> None:
     """Raise a ValueError if outputs are not finite or lie outside the family's domain."""
-    bad = ~torch.isfinite(outputs)
-    if bool(bad.any()):
+    # A finite sum has finite terms; only another one is worth a closer look.
+    bad = None if bool(torch.isfinite(outputs.sum())) else ~torch.isfinite(outputs)
+    if bad is not None and bool(bad.any()):
         raise ValueError(
-            f"the outputs must be finite; {int(bad.sum())} of {outputs.numel()} are not, in {int(bad.any(1).sum())} "
-            f"cases. {type(model.norm).__name__} divides by the spread of its summed inputs, and 0/0 is NaN: drop "
-            "cases or units that have none, or set eps > 0."
+            f"the outputs must be finite; {int(bad.sum())} of {outputs.numel()} are not, in "
+            f"{int(bad.any(1).sum())} cases. {type(model.norm).__name__} divides by the spread of its summed "
+            "inputs, and 0/0 is NaN: drop cases or units that have none, or set eps > 0."
         )
     model.family.check(outputs)
+
+
+def mix(mixing: Tensor, weights: Tensor) -> Tensor:
+    """Return `M_n^T A_n`, for a mixing matrix or its diagonal."""
+    return mixing.mT @ weights if mixing.ndim == 3 else mixing[:, :, None] * weights
 
 
 Factors = tuple[Tensor, Tensor, Projection | None]
