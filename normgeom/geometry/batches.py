@@ -11,8 +11,8 @@ from normgeom.geometry.evaluator import cases
 def batches(data: Any, device: torch.device | None = None) -> Iterator[tuple[Any, Any]]:
     """Yield (inputs, targets or None) for each batch.
 
-    A tensor, or a tuple of tensors (several inputs, each with the cases first), is one batch. Anything else is
-    iterated: a batch that is a list or tuple is (inputs, targets, ...), as a DataLoader gives it.
+    A tensor, or a tuple of tensors (several inputs, each with the cases first), is one batch. Anything else
+    is iterated: a batch that is a list or tuple is (inputs, targets, ...), as a DataLoader gives it.
 
     Raises:
         TypeError: if the data is none of these.

@@ -1,7 +1,7 @@
 """The cotangents that turn a Jacobian into Fisher rows: a root of the Fisher information, or scores.
 
 With `S S^T` the Fisher information of the outputs, `sum_r (S_r^T J)^T (S_r^T J) = J^T S S^T J`. With scores
-`s = d log p(y) / d eta`, `(s^T J)^T (s^T J)` is the outer product of the gradient of one case's log-likelihood.
+`s = d log p(y) / d eta`, `(s^T J)^T (s^T J)` is the outer product of the gradient of one log-likelihood.
 """
 
 import math

@@ -140,7 +140,7 @@ def _chosen(model: Any, values: Params, blocks: Sequence[str] | None) -> list[st
         for name in names:
             if name not in own:
                 raise ValueError(
-                    f"{name!r} is tied to another parameter; give it once, as dict(module.named_parameters()) does."
+                    f"{name!r} is tied to another parameter; give it once, as named_parameters() does."
                     if name in every
                     else f"the module has no parameter {name!r}; it has {', '.join(own)}."
                 )

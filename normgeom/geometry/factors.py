@@ -2,8 +2,8 @@
 
 `S_n S_n^T` is the Fisher information of the outputs of case n. A parameter matrix that enters through one
 linear map a case, `a_n = W x_n`, has rows `K_n[r, (i, d)] = left[n, r, i] right[n, d]`: what is summed over
-the outputs r is `left`, before any product with the layer's input. A parameter that enters otherwise keeps its
-rows whole in `left` (`right` is None).
+the outputs r is `left`, before any product with the layer's input. A parameter that enters otherwise keeps
+its rows whole in `left` (`right` is None).
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,6 +41,15 @@ class Factor:
 
 
 Rows = Sequence[Factor]
+
+
+def case_bytes(rows: Rows) -> int:
+    """Return the bytes that one case needs while its rows are added to a `GramSum`."""
+    lefts = sum(f.left[0].numel() for f in rows)
+    pairs = max(
+        a.units * b.units + a.inputs * b.inputs for a in rows for b in rows if a.right is not None or a is b
+    )
+    return (lefts + pairs) * rows[0].left.dtype.itemsize
 
 
 def dense_rows(rows: Rows, size: int) -> torch.Tensor:
@@ -117,9 +126,9 @@ def apply_transpose(rows: Rows, weights: torch.Tensor, size: int) -> torch.Tenso
 class GramSum:
     """The running sum `F = sum_n K_n^T K_n`, by blocks between factors, symmetric ones stored packed.
 
-    A block of two Kronecker factors is `sum_n (left^T left')_n (x) (right right'^T)_n`: one matrix product over
-    cases, of a tenth the work of `K^T K` for ten outputs, and a quarter of that on the diagonal, where both
-    sides are symmetric.
+    A block of two Kronecker factors is `sum_n (left^T left')_n (x) (right right'^T)_n`: one matrix product
+    over cases, of a tenth the work of `K^T K` for ten outputs, and a quarter of that on the diagonal, where
+    both sides are symmetric.
     """
 
     def __init__(self) -> None:

@@ -2,20 +2,20 @@
 
 `J_n` is the derivative of the natural parameters of case n, `I_n` the Fisher information of y about them; for
 an exponential family in canonical form `I_n = Cov[y | x_n] / phi^2` (Ba et al. 2016, section 5.2). The
-expectation over y is taken in closed form through a root of `I_n`, never by sampling, unless the name says so.
+expectation over y is taken in closed form through a root of `I_n`, never by sampling unless the name says so.
 """
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
 from normgeom.geometry import cotangents
-from normgeom.geometry.batches import batches, case_slices, count
+from normgeom.geometry.batches import batches, case_slices
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
-from normgeom.geometry.factors import GramSum, Rows, case_traces, squares
+from normgeom.geometry.factors import GramSum, case_bytes, case_traces, squares
+from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 from normgeom.geometry.progress import tracked
 from normgeom.geometry.routes import Block, Route, choose, route_blocks
@@ -227,15 +227,17 @@ class _Run:
 
     def _sizes(self, inputs: Any, make: cotangents.Maker) -> tuple[int, int]:
         """Cases and rows a chunk: the rows of all parameters fit in the budget."""
+        first, route = slice(0, 1), self.route or "vmap"
+        with torch.no_grad(), PlainKernels():
+            eta = self.model(self.model.params, inputs if route == "batch" else take(inputs, first))
+            count = make(eta, slice(0, len(eta))).count
         row_bytes = self.model.size * self.model.dtype.itemsize
-        if self.route == "layers":
-            row_bytes = min(row_bytes, row_bytes // 8 + 2**12)
-        first = slice(0, 1)
-        with torch.no_grad():
-            eta = self.model(self.model.params, inputs if self.route == "batch" else take(inputs, first))
-            rows = make(eta, slice(0, len(eta))).count
-        row_chunk = max(1, min(rows, BUDGET // row_bytes))
-        return self.chunk_size or max(1, BUDGET // (row_bytes * row_chunk)), row_chunk
+        row_chunk = max(1, min(count, BUDGET // row_bytes))
+        case = row_bytes * row_chunk
+        if route == "layers":
+            blocks = route_blocks(self.model, inputs, make, route=route, index=first, row_chunk=row_chunk)
+            case = case_bytes(next(iter(blocks)).rows)
+        return self.chunk_size or max(1, BUDGET // case), row_chunk
 
     def scale(self, reduction: Reduction) -> float:
         """What the sum over cases is multiplied by."""

@@ -12,7 +12,7 @@ only if it reproduces the plain derivatives of every probed case.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,8 +42,7 @@ def route_blocks(
 ) -> Iterator[Block]:
     """Yield the Jacobian rows of cases `index` (of the whole batch of inputs), at most `row_chunk` a case."""
     run = {"layers": _layers, "vmap": _vmap, "loop": _loop, "batch": _batch}[route]
-    with PlainKernels():
-        yield from run(model, inputs, make, index, row_chunk)
+    return run(model, inputs, make, index, row_chunk)
 
 
 def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Route:
@@ -86,7 +85,7 @@ def _refuse_random(model: Evaluator, probe: Any) -> None:
 
 
 def _plain(model: Evaluator, probe: Any) -> tuple[torch.Tensor, torch.Tensor, bool]:
-    """Plain autograd: a random cotangent, its gradient for every case alone, and whether cases are coupled."""
+    """A random cotangent, its plain gradient for every case alone, and whether the cases are coupled."""
     try:
         return _plain_with_kernels(model, probe)
     except (NotImplementedError, RuntimeError):
@@ -154,8 +153,6 @@ def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, 
             blocks = list(route_blocks(model, probe, make, route=route, index=whole, row_chunk=1))
         except _UNSUPPORTED:
             return False
-    if not blocks:
-        return False
     rows = torch.cat([dense_rows(block.rows, model.size) for block in blocks])[:, 0]
     sizes = [value.numel() for value in model.params.values()]
     return all(_close(a, b) for a, b in zip(rows.split(sizes, 1), single.split(sizes, 1), strict=True))
@@ -168,7 +165,7 @@ def _whole(rows: torch.Tensor) -> Rows:
 def _layers(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
     recording = record(model, take(inputs, index))
     if recording is None:
-        return
+        raise RuntimeError("a parameter enters the model other than through a linear map or a norm.")
     cotangents = make(recording.eta.detach(), index)
     for start in range(0, cotangents.count, row_chunk):
         stop = min(start + row_chunk, cotangents.count)
@@ -178,24 +175,26 @@ def _layers(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk:
 
 def _vmap(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
     chunk = take(inputs, index)
-    with torch.no_grad():
+    with torch.no_grad(), PlainKernels():
         cotangents = make(model(model.params, chunk), index)
 
     def one(case: Any, rows: torch.Tensor) -> torch.Tensor:
         alone = take(case, None)
-        _, pull = torch.func.vjp(lambda params: model(params, alone)[0], model.params)
+        pull = torch.func.vjp(lambda params: model(params, alone)[0], model.params)[1]
         (grads,) = torch.func.vmap(pull)(rows)
         return torch.cat([g.flatten(1) for g in grads.values()], 1)
 
     for start in range(0, cotangents.count, row_chunk):
         part = cotangents.take(start, min(start + row_chunk, cotangents.count)).movedim(0, 1)
-        yield Block(index, _whole(torch.func.vmap(one)(chunk, part)))
+        with PlainKernels():
+            rows = torch.func.vmap(one)(chunk, part)
+        yield Block(index, _whole(rows))
 
 
 def _loop(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
     for n in range(*index.indices(cases(inputs))):
         case, leaves = slice(n, n + 1), _leaves(model)
-        with torch.enable_grad():
+        with torch.enable_grad(), PlainKernels():
             eta = model(leaves, take(inputs, case))
         cotangents = make(eta.detach(), case)
         for start in range(0, cotangents.count, row_chunk):
@@ -205,13 +204,40 @@ def _loop(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: i
 
 def _batch(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
     leaves = _leaves(model)
-    with torch.enable_grad():
+    with torch.enable_grad(), PlainKernels():
         eta = model(leaves, inputs)
     cotangents = make(eta.detach(), slice(0, len(eta)))
+    pull = _batched_pull(eta, leaves)
     for n in range(*index.indices(len(eta))):
         for start in range(0, cotangents.count, row_chunk):
             part = cotangents.take(start, min(start + row_chunk, cotangents.count))
             spread = torch.zeros_like(part)
             spread[:, n] = part[:, n]
-            rows = torch.stack([_flat_gradient(eta, leaves, c) for c in spread])
-            yield Block(slice(n, n + 1), _whole(rows[None]))
+            yield Block(slice(n, n + 1), _whole(pull(spread)[None]))
+
+
+def _batched_pull(
+    eta: torch.Tensor, leaves: dict[str, torch.Tensor]
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return cotangents (rows, ...) -> gradients (rows, parameters): all rows at once if that is right."""
+
+    def one_by_one(rows: torch.Tensor) -> torch.Tensor:
+        return torch.stack([_flat_gradient(eta, leaves, row) for row in rows])
+
+    def together(rows: torch.Tensor) -> torch.Tensor:
+        grads = torch.autograd.grad(
+            eta, list(leaves.values()), rows, True, allow_unused=True, is_grads_batched=True
+        )
+        pairs = zip(grads, leaves.values(), strict=True)
+        return torch.cat(
+            [g.flatten(1) if g is not None else v.new_zeros(len(rows), v.numel()) for g, v in pairs], 1
+        )
+
+    test = torch.ones(2, *eta.shape, dtype=eta.dtype, device=eta.device)
+    test[1] = torch.linspace(-1, 1, eta.numel(), dtype=eta.dtype, device=eta.device).view(eta.shape)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*batching rule.*", category=UserWarning)
+        try:
+            return together if _close(together(test), one_by_one(test)) else one_by_one
+        except _UNSUPPORTED:
+            return one_by_one
