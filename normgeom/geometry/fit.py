@@ -1,0 +1,136 @@
+"""Bringing a normalized GLM to a minimum of its negative log-likelihood, with scipy's L-BFGS."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from normgeom.geometry.glm import NormalizedGLM, Params, check_params
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Where a fit ended.
+
+    Attributes:
+        params: the parameters, of the type and on the device of those it started from.
+        loss: the mean negative log-likelihood in nats, plus the output penalty.
+        gradient_norm: the Euclidean norm of the gradient of `loss` at `params`, in float64.
+        converged: whether every entry of the gradient is at most the tolerance.
+        steps: iterations made.
+        message: what the optimizer said.
+    """
+
+    params: Params = field(repr=False)
+    loss: float
+    gradient_norm: float
+    converged: bool
+    steps: int
+    message: str
+
+
+def fit(
+    model: NormalizedGLM,
+    params: Params,
+    data: Tensor,
+    targets: Tensor,
+    *,
+    output_penalty: float = 0.0,
+    tolerance: float = 1e-6,
+    max_steps: int = 2000,
+) -> FitResult:
+    """Minimize the mean negative log-likelihood from `params`, with L-BFGS in float64.
+
+    The minimized function is `mean_n(-log p(y_n | eta_n)) + output_penalty/2 * mean_n ||eta_n||^2`. On data
+    that the model can separate there is no minimum without a penalty. It acts on the outputs and not on
+    the weights, since a penalty on scale-invariant weights only shrinks them and has no minimum either.
+
+    Args:
+        model: the GLM.
+        params: where to start, for instance `model.init(...)`; left as it is.
+        data: shape (cases, inputs).
+        targets: what the family can produce, one for each case.
+        output_penalty: see above, at least 0.
+        tolerance: the largest entry of the gradient at which the fit has converged.
+        max_steps: the most iterations.
+
+    Returns:
+        A `FitResult`. One that did not converge says so in `converged` and `message`; it does not raise.
+
+    Raises:
+        ValueError: if data, targets or the outputs at the start are not finite, do not fit together, or lie
+            outside what the family allows.
+
+    >>> from normgeom.geometry.families import Poisson
+    >>> from normgeom.norms import NoNorm
+    >>> glm = NormalizedGLM(NoNorm(), Poisson())
+    >>> start = {"weight": torch.zeros(1, 1).double(), "bias": torch.zeros(1).double()}
+    >>> result = fit(glm, start, torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[1.0], [3.0]]))
+    >>> result.converged, round(result.params["weight"].exp().item(), 4)
+    (True, 3.0)
+    """
+    if not 0 <= output_penalty < float("inf"):
+        raise ValueError(f"output_penalty must be a finite number >= 0; got {output_penalty}.")
+    start = {name: tensor.detach().double() for name, tensor in params.items()}
+    data = data.double()
+    _check_problem(model, start, data, targets)
+
+    def loss(point: Params) -> Tensor:
+        eta = model(point, data)
+        penalty = output_penalty / 2 * (eta**2).sum(-1).mean() if output_penalty else 0.0
+        return penalty - model.family.log_prob(targets, eta).mean()
+
+    objective, unflatten = _flat(loss, start)
+    flat = torch.cat([tensor.reshape(-1) for tensor in start.values()]).cpu().numpy()
+    # The step limit is max_steps alone; ftol=0 leaves the gradient as the only test of convergence.
+    options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "gtol": tolerance, "ftol": 0.0, "maxcor": 30}
+    found = minimize(objective, flat, jac=True, method="L-BFGS-B", options=options)
+    value, gradient = objective(found.x)
+    return FitResult(
+        params={name: tensor.to(params[name]) for name, tensor in unflatten(found.x).items()},
+        loss=value,
+        gradient_norm=float(np.linalg.norm(gradient)),
+        converged=bool(np.abs(gradient).max() <= tolerance),
+        steps=int(found.nit),
+        message=str(found.message),
+    )
+
+
+def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: Tensor) -> None:
+    """Raise an error for data, targets or a start that cannot be fitted."""
+    check_params(params, data)
+    bad = int((~torch.isfinite(data)).any(1).sum())
+    if bad or not len(data):
+        raise ValueError(f"data must be finite numbers of at least one case; got {len(data)} cases, {bad} bad.")
+    if len(targets) != len(data):
+        raise ValueError(f"there must be one target for each case; got {len(targets)} for {len(data)} cases.")
+    eta = model(params, data)
+    if not bool(torch.isfinite(eta).all()):
+        raise ValueError(
+            f"the outputs at the start must be finite; {int((~torch.isfinite(eta)).sum())} of {eta.numel()} are "
+            f"not. {type(model.norm).__name__} divides by the spread of its summed inputs: a case or unit with "
+            "none is 0/0. Drop what is constant, or set eps > 0."
+        )
+    model.family.check(eta)
+    model.family.check_targets(targets, eta)
+
+
+def _flat(
+    loss: Callable[[Params], Tensor], like: Params
+) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Callable[[np.ndarray], Params]]:
+    """The loss and its gradient as functions of one flat numpy vector, and the way back to a dict."""
+
+    def unflatten(vector: np.ndarray) -> Params:
+        parts = torch.from_numpy(vector.copy()).split([tensor.numel() for tensor in like.values()])
+        return {n: part.reshape(t.shape).to(t.device) for (n, t), part in zip(like.items(), parts, strict=True)}
+
+    def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        gradient, value = torch.func.grad_and_value(loss)(unflatten(vector))
+        flat = torch.cat([gradient[name].reshape(-1) for name in like]).cpu().numpy()
+        # Outside the family's domain the line search must see a wall, not a NaN.
+        return (float(value), flat) if np.isfinite(float(value)) else (float("inf"), np.zeros_like(flat))
+
+    return objective, unflatten

@@ -1,0 +1,72 @@
+"""Slow and obvious: what the tests compare the package with."""
+
+import mpmath
+import torch
+
+# --- families and GLMs ---------------------------------------------------------------------------------
+
+
+def enumerated_expectations(family, eta, far):
+    """E[score score^T] and E[log p/q], summed over every value y that has any weight to speak of."""
+    if not family.independent:
+        values = [torch.full(eta.shape[:-1], k) for k in range(eta.shape[-1])]
+        return _expectations(family, eta, far, values)
+    per_output = [
+        _expectations(family, e[:, None], f[:, None], _counts(e)) for e, f in zip(eta.T, far.T, strict=True)
+    ]
+    fishers, kls = zip(*per_output, strict=True)
+    return torch.diag_embed(torch.cat([f[:, :, 0] for f in fishers], -1)), sum(kls)
+
+
+def _counts(e):
+    return [torch.full((len(e), 1), float(k), dtype=e.dtype) for k in range(250)]
+
+
+def _expectations(family, eta, far, values):
+    fisher, kl = 0.0, 0.0
+    for y in values:
+        try:
+            family.check_targets(y, eta)
+        except ValueError:
+            break
+        score = torch.func.grad(lambda e, y=y: family.log_prob(y, e).sum())(eta)
+        p = family.log_prob(y, eta).exp()
+        fisher = fisher + p[:, None, None] * score[:, :, None] * score[:, None, :]
+        kl = kl + p * (family.log_prob(y, eta) - family.log_prob(y, far))
+    return fisher, kl
+
+
+def integrated_expectations(family, eta, far):
+    """E[score score^T] and E[log p/q] of one case by the trapezoidal rule in log y or y."""
+    positive = "Gamma" in repr(family)
+    grid = (
+        torch.linspace(-30, 8, 40001, dtype=eta.dtype)
+        if positive
+        else torch.linspace(-20, 20, 40001).double()
+    )
+    y, weight = (grid.exp(), grid.exp()) if positive else (grid, torch.ones_like(grid))
+    y, wide = y[:, None], eta.expand(len(grid), -1)
+    p = family.log_prob(y, wide).exp() * weight
+    score = torch.func.grad(lambda e: family.log_prob(y, e).sum())(wide)
+    outer = p[:, None, None] * score[:, :, None] * score[:, None, :]
+    gap = family.log_prob(y, wide) - family.log_prob(y, far.expand_as(wide))
+    return torch.trapezoid(outer, grid, dim=0), torch.trapezoid(p * gap, grid, dim=0)
+
+
+def kl_in_50_digits(name, eta_p, eta_q):
+    """The Bregman divergence of the cumulant, in 50 digits."""
+    log, exp = mpmath.log, mpmath.exp
+    with mpmath.workdps(50):
+        p, q = [mpmath.mpf(e) for e in eta_p], [mpmath.mpf(e) for e in eta_q]
+        if name == "categorical":
+            total = sum(map(exp, p))
+            mean = [exp(e) / total for e in p]
+            moved = sum(m * (b - a) for m, a, b in zip(mean, p, q, strict=True))
+            return float(log(sum(map(exp, q))) - log(total) - moved)
+        cumulant, slope = {
+            "bernoulli": (lambda e: log(1 + exp(e)), lambda e: 1 / (1 + exp(-e))),
+            "poisson": (exp, exp),
+            "gamma": (lambda e: -2.5 * log(-e), lambda e: -2.5 / e),
+            "negative binomial": (lambda e: -2.5 * log(1 - exp(e)), lambda e: 2.5 * exp(e) / (1 - exp(e))),
+        }[name]
+        return float(sum(cumulant(b) - cumulant(a) - slope(a) * (b - a) for a, b in zip(p, q, strict=True)))
