@@ -50,7 +50,7 @@ class Evaluator:
         """Leave the attributes of the module and the random state as found."""
         modules = list(self.module.modules()) if self.module is not None else []
         found = [
-            {k: v for k, v in vars(m).items() if isinstance(v, torch.Tensor) or k == "_flat_weights"}
+            {k: v for k, v in vars(m).items() if isinstance(v, torch.Tensor) or k.startswith("_flat_weight")}
             for m in modules
         ]
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):

@@ -256,16 +256,14 @@ def _case_blocks(rows: Rows, out: torch.Tensor) -> torch.Tensor:
 
 
 def concatenate(chunks: Iterable[Rows], *, along_rows: bool = False) -> Rows:
-    """Join the rows of several chunks along cases (or along rows, which needs whole rows)."""
+    """Join the rows of several chunks along cases, or the rows of the same cases along rows."""
     chunks = list(chunks)
     if len(chunks) == 1:
         return chunks[0]
-    axis = 1 if along_rows else 0
-    return [
-        Factor(
-            torch.cat([f.left for f in parts], axis),
-            None if parts[0].right is None or along_rows else torch.cat([f.right for f in parts]),
-            parts[0].positions,
-        )
-        for parts in zip(*chunks, strict=True)
-    ]
+    joined = []
+    for parts in zip(*chunks, strict=True):
+        left = torch.cat([f.left for f in parts], 1 if along_rows else 0)
+        rights = [f.right for f in parts if f.right is not None]
+        right = (rights[0] if along_rows else torch.cat(rights)) if rights else None
+        joined.append(Factor(left, right, parts[0].positions))
+    return joined

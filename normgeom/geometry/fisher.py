@@ -65,12 +65,12 @@ def fisher(
     >>> from normgeom.geometry.families import Gaussian
     >>> model = lambda params, x: x @ params["weight"].T
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    >>> fisher(model, {"weight": torch.zeros(1, 2)}, x, family=Gaussian(dispersion=0.5)).matrix
-    tensor([[10., 14.],
-            [14., 20.]])
+    >>> fisher(model, {"weight": torch.zeros(1, 2)}, x, family=Gaussian(dispersion=0.25)).matrix
+    tensor([[20., 28.],
+            [28., 40.]])
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = _Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
+    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     return run.matrix(data, reduction, order, "exact")
 
 
@@ -101,7 +101,7 @@ def empirical_fisher(
             [18., 36.]])
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = _Run(subject, None, chunk_size, route, progress, targets)
+    run = Run(subject, None, chunk_size, route, progress, targets)
     return run.matrix(data, reduction, order, "empirical")
 
 
@@ -126,7 +126,7 @@ def monte_carlo_fisher(
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
     make = cotangents.sampled(subject.family, samples, generator)
-    run = _Run(subject, make, chunk_size, route, progress)
+    run = Run(subject, make, chunk_size, route, progress)
     return run.matrix(data, reduction, order, f"Monte Carlo ({samples} samples a case)")
 
 
@@ -147,7 +147,7 @@ def fisher_diagonal(
     The matrix is never formed. Arguments as for `fisher`.
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = _Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
+    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     flat = torch.zeros(subject.size, dtype=subject.dtype, device=subject.device)
     for block in run.blocks(data):
         flat += squares(block.rows, subject.size)
@@ -169,14 +169,14 @@ def fisher_trace(
 ) -> torch.Tensor:
     """Return the exact trace of the Fisher matrix, without the matrix. Arguments as for `fisher`."""
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = _Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
+    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     total = torch.zeros((), dtype=subject.dtype, device=subject.device)
     for block in run.blocks(data):
         total += case_traces(block.rows).sum()
     return total * run.scale(reduction)
 
 
-class _Run:
+class Run:
     """One pass over the data: chooses the route on the first batch, yields blocks of rows, counts cases."""
 
     def __init__(

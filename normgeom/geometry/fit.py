@@ -104,7 +104,9 @@ def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: 
     check_params(params, data)
     bad = int((~torch.isfinite(data)).any(1).sum())
     if bad or not len(data):
-        raise ValueError(f"data must be finite numbers of at least one case; got {len(data)} cases, {bad} bad.")
+        raise ValueError(
+            f"data must be finite numbers of at least one case; got {len(data)} cases, {bad} bad."
+        )
     if len(targets) != len(data):
         raise ValueError(f"there must be one target for each case; got {len(targets)} for {len(data)} cases.")
     eta = model(params, data)
@@ -125,7 +127,9 @@ def _flat(
 
     def unflatten(vector: np.ndarray) -> Params:
         parts = torch.from_numpy(vector.copy()).split([tensor.numel() for tensor in like.values()])
-        return {n: part.reshape(t.shape).to(t.device) for (n, t), part in zip(like.items(), parts, strict=True)}
+        return {
+            n: part.reshape(t.shape).to(t.device) for (n, t), part in zip(like.items(), parts, strict=True)
+        }
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         gradient, value = torch.func.grad_and_value(loss)(unflatten(vector))

@@ -31,10 +31,11 @@ _UNSUPPORTED = (RuntimeError, NotImplementedError, UserWarning)
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of some cases: `index` says which cases, `complete` whether these are all rows of these cases."""
+    """Rows of the cases `index` of a batch, from row number `first` on."""
 
     index: slice
     rows: Rows
+    first: int = 0
 
 
 def route_blocks(
@@ -135,8 +136,10 @@ def _flat_gradient(
     return torch.cat([g.to_dense().flatten() for g in grads])
 
 
-def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    scale = torch.finfo(a.dtype).eps ** 0.5 * float(b.detach().abs().max() if b.numel() else 0)
+def _close(a: torch.Tensor, b: torch.Tensor, floor: float = 0.0) -> bool:
+    """Whether a is b to half the digits of the type, or to rounding of numbers of size `floor`."""
+    eps = torch.finfo(a.dtype).eps
+    scale = eps**0.5 * float(b.detach().abs().max() if b.numel() else 0) + 1e3 * eps * floor
     return bool(((a - b).detach().abs() <= scale).all())
 
 
@@ -144,7 +147,7 @@ def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, 
     """Whether a route reproduces the gradient of every probed case; what it cannot run, it declines."""
 
     def make(eta: torch.Tensor, index: Any) -> ScoreRows:
-        return ScoreRows(cotangent[None])
+        return ScoreRows(cotangent[index][None])
 
     whole = slice(0, len(cotangent))
     with warnings.catch_warnings():
@@ -155,7 +158,8 @@ def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, 
             return False
     rows = torch.cat([dense_rows(block.rows, model.size) for block in blocks])[:, 0]
     sizes = [value.numel() for value in model.params.values()]
-    return all(_close(a, b) for a, b in zip(rows.split(sizes, 1), single.split(sizes, 1), strict=True))
+    pairs = zip(rows.split(sizes, 1), single.split(sizes, 1), strict=True)
+    return all(_close(a, b, float(single.abs().max())) for a, b in pairs)
 
 
 def _whole(rows: torch.Tensor) -> Rows:
@@ -170,7 +174,7 @@ def _layers(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk:
     for start in range(0, cotangents.count, row_chunk):
         stop = min(start + row_chunk, cotangents.count)
         rows = recorded_rows(recording, cotangents.take(start, stop), keep=stop < cotangents.count)
-        yield Block(index, rows)
+        yield Block(index, rows, start)
 
 
 def _vmap(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
@@ -182,13 +186,13 @@ def _vmap(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: i
         alone = take(case, None)
         pull = torch.func.vjp(lambda params: model(params, alone)[0], model.params)[1]
         (grads,) = torch.func.vmap(pull)(rows)
-        return torch.cat([g.flatten(1) for g in grads.values()], 1)
+        return torch.cat([g.reshape(len(rows), -1) for g in grads.values()], 1)
 
     for start in range(0, cotangents.count, row_chunk):
         part = cotangents.take(start, min(start + row_chunk, cotangents.count)).movedim(0, 1)
         with PlainKernels():
             rows = torch.func.vmap(one)(chunk, part)
-        yield Block(index, _whole(rows))
+        yield Block(index, _whole(rows), start)
 
 
 def _loop(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
@@ -199,7 +203,9 @@ def _loop(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: i
         cotangents = make(eta.detach(), case)
         for start in range(0, cotangents.count, row_chunk):
             part = cotangents.take(start, min(start + row_chunk, cotangents.count))
-            yield Block(case, _whole(torch.stack([_flat_gradient(eta, leaves, c) for c in part])[None]))
+            yield Block(
+                case, _whole(torch.stack([_flat_gradient(eta, leaves, c) for c in part])[None]), start
+            )
 
 
 def _batch(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:
@@ -213,7 +219,7 @@ def _batch(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: 
             part = cotangents.take(start, min(start + row_chunk, cotangents.count))
             spread = torch.zeros_like(part)
             spread[:, n] = part[:, n]
-            yield Block(slice(n, n + 1), _whole(pull(spread)[None]))
+            yield Block(slice(n, n + 1), _whole(pull(spread)[None]), start)
 
 
 def _batched_pull(
@@ -230,7 +236,11 @@ def _batched_pull(
         )
         pairs = zip(grads, leaves.values(), strict=True)
         return torch.cat(
-            [g.flatten(1) if g is not None else v.new_zeros(len(rows), v.numel()) for g, v in pairs], 1
+            [
+                g.reshape(len(rows), -1) if g is not None else v.new_zeros(len(rows), v.numel())
+                for g, v in pairs
+            ],
+            1,
         )
 
     test = torch.ones(2, *eta.shape, dtype=eta.dtype, device=eta.device)
