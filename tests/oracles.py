@@ -70,3 +70,30 @@ def kl_in_50_digits(name, eta_p, eta_q):
             "negative binomial": (lambda e: -2.5 * log(1 - exp(e)), lambda e: 2.5 * exp(e) / (1 - exp(e))),
         }[name]
         return float(sum(cumulant(b) - cumulant(a) - slope(a) * (b - a) for a, b in zip(p, q, strict=True)))
+
+
+# --- the Fisher matrix of a network --------------------------------------------------------------------
+
+
+def plain_jacobian(module, data):
+    """The derivative of every output in every free parameter, one backward pass each: (cases, outputs, P)."""
+    params = [p for p in module.parameters() if p.requires_grad]
+    inputs = data if isinstance(data, tuple) else (data,)
+    eta = module(*inputs)
+    eta = eta[0] if isinstance(eta, tuple) else eta
+    rows = []
+    for entry in eta.flatten():
+        grads = torch.autograd.grad(entry, params, retain_graph=True, allow_unused=True)
+        pairs = zip(grads, params, strict=True)
+        rows.append(
+            torch.cat([(torch.zeros_like(p) if g is None else g.to_dense()).flatten() for g, p in pairs])
+        )
+    return eta.detach(), torch.stack(rows).reshape(*eta.shape, -1)
+
+
+def plain_case_fishers(module, data, family):
+    """J^T I J of every case, tensor-major, summed over positions: (cases, P, P)."""
+    eta, jacobian = plain_jacobian(module, data)
+    information = family.fisher(eta)
+    each = torch.einsum("...ip,...ij,...jq->...pq", jacobian, information, jacobian)
+    return each.sum(tuple(range(1, eta.ndim - 1))) if eta.ndim > 2 else each

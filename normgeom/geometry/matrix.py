@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -184,7 +184,7 @@ class FisherMatrix:
         """Return `d^T F d` for a direction given as a dict of tensors."""
         flat = torch.cat([direction[name].flatten() for name in self.order.names])
         vector = flat[self.order.permutation.to(flat.device)]
-        return cast(torch.Tensor, torch.einsum("...ij,i,j->...", self.matrix, vector, vector))
+        return torch.einsum("...ij,i,j->...", self.matrix, vector, vector)
 
     def __repr__(self) -> str:
         """One line: kind, reduction, size, order."""

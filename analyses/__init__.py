@@ -1,0 +1,1 @@
+"""One script for each table and figure, and the benchmarks."""

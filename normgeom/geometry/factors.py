@@ -1,0 +1,269 @@
+"""Rows of a whitened Jacobian, kept as factors: `K_n = S_n^T J_n` with `F_n = K_n^T K_n`.
+
+`S_n S_n^T` is the Fisher information of the outputs of case n. A parameter matrix that enters through one
+linear map a case, `a_n = W x_n`, has rows `K_n[r, (i, d)] = left[n, r, i] right[n, d]`: what is summed over
+the outputs r is `left`, before any product with the layer's input. A parameter that enters otherwise keeps
+its rows whole in `left` (`right` is None).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """Jacobian rows of some parameters: left (cases, rows, units), right (cases, inputs) or None.
+
+    `positions` (units * inputs,) says where each entry stands among all parameters, tensor-major.
+    """
+
+    left: torch.Tensor
+    right: torch.Tensor | None
+    positions: torch.Tensor
+
+    @property
+    def units(self) -> int:
+        """The number of units."""
+        return self.left.shape[-1]
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs, 1 without a right factor."""
+        return 1 if self.right is None else self.right.shape[-1]
+
+    def dense(self) -> torch.Tensor:
+        """Return the rows written out, of shape (cases, rows, units * inputs)."""
+        if self.right is None:
+            return self.left
+        return (self.left[..., None] * self.right[:, None, None, :]).flatten(2)
+
+
+Rows = Sequence[Factor]
+
+
+def case_bytes(rows: Rows) -> int:
+    """Return the bytes that one case needs while its rows are added to a `GramSum`."""
+    lefts = sum(f.left[0].numel() for f in rows)
+    pairs = max(
+        a.units * b.units + a.inputs * b.inputs for a in rows for b in rows if a.right is not None or a is b
+    )
+    return (lefts + pairs) * rows[0].left.dtype.itemsize
+
+
+def dense_rows(rows: Rows, size: int) -> torch.Tensor:
+    """Return the Jacobian rows of all parameters, tensor-major: (cases, rows, parameters)."""
+    first = rows[0].left
+    out = first.new_zeros(*first.shape[:2], size)
+    for factor in rows:
+        out[..., factor.positions] = factor.dense()
+    return out
+
+
+def squares(rows: Rows, size: int) -> torch.Tensor:
+    """Return the diagonal of `sum_n K_n^T K_n`, tensor-major: (parameters,)."""
+    first = rows[0].left
+    out = first.new_zeros(size)
+    for factor in rows:
+        left = factor.left.square().sum(1)
+        right = left.new_ones(len(left), 1) if factor.right is None else factor.right.square()
+        out[factor.positions] = (left.T @ right).flatten()
+    return out
+
+
+def case_traces(rows: Rows) -> torch.Tensor:
+    """Return the trace of each `K_n^T K_n`: (cases,)."""
+    parts = [f.left.square().sum((1, 2)) * (1 if f.right is None else f.right.square().sum(1)) for f in rows]
+    return torch.stack(parts).sum(0)
+
+
+def dual(rows: Rows, others: Rows | None = None) -> torch.Tensor:
+    """Return the Gram matrix of the rows, `K K^T`: (cases * rows, other cases * other rows).
+
+    Its nonzero eigenvalues are those of `sum_n K_n^T K_n`.
+    """
+    others = rows if others is None else others
+    out: torch.Tensor | None = None
+    for mine, theirs in zip(rows, others, strict=True):
+        block = mine.left.flatten(0, 1) @ theirs.left.flatten(0, 1).T
+        if mine.right is not None and theirs.right is not None:
+            shape = (*mine.left.shape[:2], *theirs.left.shape[:2])
+            block.view(shape).mul_((mine.right @ theirs.right.T)[:, None, :, None])
+        out = block if out is None else out.add_(block)
+    assert out is not None
+    return out
+
+
+def apply(rows: Rows, vectors: torch.Tensor) -> torch.Tensor:
+    """Return `K v` for vectors (parameters, k), tensor-major: (cases, rows, k)."""
+    out: torch.Tensor | None = None
+    for factor in rows:
+        part = vectors[factor.positions]
+        if factor.right is not None:
+            part = part.unflatten(0, (factor.units, factor.inputs))
+            summed = torch.einsum("nd,hdk->nhk", factor.right, part)
+            block = factor.left @ summed
+        else:
+            block = factor.left @ part
+        out = block if out is None else out.add_(block)
+    assert out is not None
+    return out
+
+
+def apply_transpose(rows: Rows, weights: torch.Tensor, size: int) -> torch.Tensor:
+    """Return `K^T u` for u (cases, rows, k): (parameters, k), tensor-major."""
+    out = weights.new_zeros(size, weights.shape[-1])
+    for factor in rows:
+        left = factor.left.mT @ weights
+        if factor.right is not None:
+            out[factor.positions] = torch.einsum("nhk,nd->hdk", left, factor.right).flatten(0, 1)
+        else:
+            out[factor.positions] = left.sum(0)
+    return out
+
+
+class GramSum:
+    """The running sum `F = sum_n K_n^T K_n`, by blocks between factors, symmetric ones stored packed.
+
+    A block of two Kronecker factors is `sum_n (left^T left')_n (x) (right right'^T)_n`: one matrix product
+    over cases, of a tenth the work of `K^T K` for ten outputs, and a quarter of that on the diagonal, where
+    both sides are symmetric.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[int, int], torch.Tensor] = {}
+        self.rows: Rows = ()
+
+    def add(self, rows: Rows) -> None:
+        """Add the rows of some cases."""
+        self.rows = rows
+        for k, first in enumerate(rows):
+            for m, second in enumerate(rows[k:], k):
+                block = _packed_block(first) if k == m else _cross_block(first, second)
+                if (k, m) in self.blocks:
+                    self.blocks[k, m].add_(block)
+                else:
+                    self.blocks[k, m] = block
+
+    def matrix(self, permutation: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """Return the sum times `scale`, row and column k belonging to parameter `permutation[k]`."""
+        own = torch.cat([factor.positions for factor in self.rows])
+        out = self.rows[0].left.new_empty(len(own), len(own))
+        starts = [0]
+        for factor in self.rows:
+            starts.append(starts[-1] + len(factor.positions))
+        for (k, m), block in self.blocks.items():
+            rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
+            first, second = self.rows[k], self.rows[m]
+            target = out[rows, columns].unflatten(1, (second.units, second.inputs))
+            target = target.unflatten(0, (first.units, first.inputs))
+            whole = _unpacked_block(first, block) if k == m else block
+            sizes = (first.units, second.units, first.inputs, second.inputs)
+            torch.mul(whole.view(sizes).transpose(1, 2), scale, out=target)
+            if k != m:
+                out[columns, rows] = out[rows, columns].T
+        order = torch.argsort(own)[permutation.to(own.device)]
+        if torch.equal(order, torch.arange(len(order), device=order.device)):
+            return out
+        return out[order].index_select(1, order)
+
+
+def _pairs(size: int, device: torch.device) -> torch.Tensor:
+    return torch.triu_indices(size, size, device=device)
+
+
+def _packed_block(factor: Factor) -> torch.Tensor:
+    """The upper halves of `sum_n (left^T left)_n (x) (right right^T)_n`: (unit pairs, input pairs)."""
+    if factor.right is None:
+        rows = factor.left.flatten(0, 1)
+        return symmetric_product(rows)[:, None]
+    i, j = _pairs(factor.units, factor.left.device)
+    d, e = _pairs(factor.inputs, factor.left.device)
+    left = (factor.left.mT @ factor.left)[:, i, j]
+    right = factor.right[:, d] * factor.right[:, e]
+    return left.T @ right
+
+
+def _unpacked_block(factor: Factor, block: torch.Tensor) -> torch.Tensor:
+    if factor.right is None:
+        return block
+    return block.index_select(1, _unpacking(factor.inputs, block.device)).index_select(
+        0, _unpacking(factor.units, block.device)
+    )
+
+
+def _unpacking(size: int, device: torch.device) -> torch.Tensor:
+    """For each (row, column) of a symmetric matrix, its place in the packed upper half."""
+    index = torch.empty(size, size, dtype=torch.long, device=device)
+    i, j = _pairs(size, device)
+    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
+    return index.flatten()
+
+
+def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
+    """`sum_n (left^T left')_n (x) (right right'^T)_n`: (units * units', inputs * inputs')."""
+    if first.right is None and second.right is None:
+        return (first.left.flatten(0, 1).T @ second.left.flatten(0, 1)).reshape(-1, 1)
+    left = (first.left.mT @ second.left).flatten(1)
+    if first.right is None or second.right is None:
+        right = second.right if first.right is None else first.right
+        assert right is not None
+        return left.T @ right
+    return left.T @ (first.right[:, :, None] * second.right[:, None, :]).flatten(1)
+
+
+def symmetric_product(rows: torch.Tensor, tile: int = 1024) -> torch.Tensor:
+    """Return `rows.T @ rows`, the lower tiles copied from the upper: about half the work for wide rows."""
+    size = rows.shape[1]
+    if size <= 2 * tile:
+        return rows.T @ rows
+    out = rows.new_empty(size, size)
+    for start in range(0, size, tile):
+        stop = min(start + tile, size)
+        torch.matmul(rows[:, start:stop].T, rows[:, start:], out=out[start:stop, start:])
+        out[stop:, start:stop] = out[start:stop, stop:].T
+    return out
+
+
+def case_matrices(rows: Rows, permutation: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Write `K_n^T K_n` of each case into `out` (cases, parameters, parameters) and return it."""
+    own = torch.cat([factor.positions for factor in rows])
+    order = torch.argsort(own)[permutation.to(own.device)]
+    if torch.equal(order, torch.arange(len(order), device=order.device)) and rows[0].left.shape[1] > 2:
+        return _case_blocks(rows, out)
+    dense = dense_rows(rows, len(own))[..., permutation.to(own.device)]
+    return torch.matmul(dense.mT, dense, out=out)
+
+
+def _case_blocks(rows: Rows, out: torch.Tensor) -> torch.Tensor:
+    start = 0
+    for k, first in enumerate(rows):
+        stop, begin = start + len(first.positions), start
+        for second in rows[k:]:
+            end = begin + len(second.positions)
+            target = out[:, start:stop, begin:end].unflatten(2, (second.units, second.inputs))
+            target = target.unflatten(1, (first.units, first.inputs))
+            left = (first.left.mT @ second.left)[:, :, None, :, None]
+            ones = left.new_ones(len(left), 1)
+            one, two = (ones if f.right is None else f.right for f in (first, second))
+            torch.mul(left, (one[:, :, None] * two[:, None, :])[:, None, :, None, :], out=target)
+            if first is not second:
+                out[:, begin:end, start:stop] = out[:, start:stop, begin:end].mT
+            begin = end
+        start = stop
+    return out
+
+
+def concatenate(chunks: Iterable[Rows], *, along_rows: bool = False) -> Rows:
+    """Join the rows of several chunks along cases, or the rows of the same cases along rows."""
+    chunks = list(chunks)
+    if len(chunks) == 1:
+        return chunks[0]
+    joined = []
+    for parts in zip(*chunks, strict=True):
+        left = torch.cat([f.left for f in parts], 1 if along_rows else 0)
+        rights = [f.right for f in parts if f.right is not None]
+        right = (rights[0] if along_rows else torch.cat(rights)) if rights else None
+        joined.append(Factor(left, right, parts[0].positions))
+    return joined
