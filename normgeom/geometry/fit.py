@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from normgeom.geometry.glm import NormalizedGLM, Params, check_params
+from normgeom.geometry.jacobian import check_outputs
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,13 @@ def fit(
     objective, unflatten = _flat(loss, start)
     flat = torch.cat([tensor.reshape(-1) for tensor in start.values()]).cpu().numpy()
     # The step limit is max_steps alone; ftol=0 leaves the gradient as the only test of convergence.
-    options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "gtol": tolerance, "ftol": 0.0, "maxcor": 30}
+    options: Any = {
+        "maxiter": max_steps,
+        "maxfun": 4 * max_steps,
+        "gtol": tolerance,
+        "ftol": 0.0,
+        "maxcor": 30,
+    }
     found = minimize(objective, flat, jac=True, method="L-BFGS-B", options=options)
     value, gradient = objective(found.x)
     return FitResult(
@@ -110,13 +118,7 @@ def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: 
     if len(targets) != len(data):
         raise ValueError(f"there must be one target for each case; got {len(targets)} for {len(data)} cases.")
     eta = model(params, data)
-    if not bool(torch.isfinite(eta).all()):
-        raise ValueError(
-            f"the outputs at the start must be finite; {int((~torch.isfinite(eta)).sum())} of {eta.numel()} are "
-            f"not. {type(model.norm).__name__} divides by the spread of its summed inputs: a case or unit with "
-            "none is 0/0. Drop what is constant, or set eps > 0."
-        )
-    model.family.check(eta)
+    check_outputs(model, eta)
     model.family.check_targets(targets, eta)
 
 

@@ -59,9 +59,9 @@ class Categorical:
     def covariance(self, eta: Tensor, /) -> Tensor:
         """Return diag(p) - p p^T, (*batch, outputs, outputs)."""
         p = torch.softmax(eta, -1)
-        outer = p[..., :, None] * p[..., None, :]
-        same = torch.eye(eta.shape[-1], dtype=torch.bool, device=eta.device)
-        return torch.where(same, self.fisher_diagonal(eta)[..., None, :], -outer)
+        covariance = -p[..., :, None] * p[..., None, :]
+        covariance.diagonal(dim1=-2, dim2=-1).copy_(p * self._complement(p))
+        return covariance
 
     def fisher(self, eta: Tensor, /) -> Tensor:
         """Return the Fisher information about the logits, the covariance."""
@@ -75,9 +75,9 @@ class Categorical:
     def fisher_root(self, eta: Tensor, /) -> Tensor:
         """Return diag(sqrt p) - p sqrt(p)^T, one column a class."""
         p = torch.softmax(eta, -1)
-        off_diagonal = -p[..., :, None] * p.sqrt()[..., None, :]
-        same = torch.eye(eta.shape[-1], dtype=torch.bool, device=eta.device)
-        return torch.where(same, (p.sqrt() * self._complement(p))[..., None, :], off_diagonal)
+        root = -p[..., :, None] * p.sqrt()[..., None, :]
+        root.diagonal(dim1=-2, dim2=-1).copy_(p.sqrt() * self._complement(p))
+        return root
 
     def fisher_product(self, eta: Tensor, vectors: Tensor, /) -> Tensor:
         """Return p * (v - p . v) for vectors (*batch, outputs)."""

@@ -1,0 +1,176 @@
+"""The exact Fisher matrix of a normalized GLM, without automatic differentiation.
+
+With the factors of `jacobian.py` and the Fisher information S_n of the outputs (`Cov[y]/phi^2` in the natural
+parameter), the blocks between the parameters of units j and k are means over cases of
+
+    w_j w_k:  T_j (M^T S M)_jk phi phi^T T_k^T      b_j b_k:  S_jk
+    w_j b_k:  T_j (M^T S)_jk phi                    b_j g_k:  S_jk z_k
+    w_j g_k:  T_j (M^T S)_jk z_k phi                g_j g_k:  z_j S_jk z_k
+
+Kronecker case by case; projections act once, on the sums. Source: Ba et al. 2016, eq. 13 and 14, corrected
+for layer norm and RMSNorm, where mu and sigma couple the units.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from normgeom.geometry.families import Family
+from normgeom.geometry.glm import NormalizedGLM, Params
+from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
+from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
+
+Reduction = Literal["mean", "sum"]
+
+_FEATURES_A_BLOCK = 16
+_PRODUCTS_AT_ONCE = 2**18
+
+
+def closed_form_fisher(
+    model: NormalizedGLM,
+    params: Params,
+    data: Tensor,
+    *,
+    reduction: Reduction = "mean",
+    order: Kind = "neuron",
+) -> FisherMatrix:
+    """Return the exact Fisher matrix of a normalized GLM, by its closed form.
+
+    `F = mean_n J_n^T S_n J_n`, the expectation over y taken exactly; for batch norm J_n includes the
+    dependence of the statistics on the weights. eps > 0 and every family of `families` are exact too.
+
+    Args:
+        model: a GLM with one of the norms of `normgeom.norms`.
+        params: `weight`, `bias` and, if there is one, `gain`.
+        data: shape (cases, inputs).
+        reduction: `mean` or `sum` over cases.
+        order: `neuron`, the paper's (w_1, b_1, g_1, w_2, ...), or `tensor`.
+
+    Raises:
+        TypeError: for a norm without a closed form.
+        ValueError: for shapes that do not fit, or outputs that are not finite or outside the family's domain.
+
+    Source: Ba et al. 2016, section 5.2; see the module for where eq. 13 as printed is not exact.
+
+    >>> from normgeom.geometry.families import Gaussian
+    >>> from normgeom.norms import NoNorm
+    >>> glm = NormalizedGLM(NoNorm(), Gaussian(0.5))
+    >>> params = {"weight": torch.zeros(1, 2), "bias": torch.zeros(1)}
+    >>> closed_form_fisher(glm, params, torch.tensor([[1.0, 2.0]])).matrix
+    tensor([[2., 4., 2.],
+            [4., 8., 4.],
+            [2., 4., 2.]])
+    """
+    return _assemble(glm_jacobian(model, params, data), model.family, params, reduction, order, "exact")
+
+
+def eq13_as_printed(
+    model: NormalizedGLM,
+    params: Params,
+    data: Tensor,
+    *,
+    reduction: Reduction = "mean",
+    order: Kind = "neuron",
+) -> FisherMatrix:
+    """Return the Fisher matrix as eq. 13 and 14 of the paper print it.
+
+    It uses `chi_i = x - d mu_i/d w_i - z_i d sigma_i/d w_i` and takes output i to depend on w_i alone. For
+    layer norm that is `chi_i = x (1 - 1/H - z_i^2/H)`, the diagonal of the exact mixing matrix: the result
+    is not the Fisher matrix, and does not annihilate the directions that leave the model unchanged. For
+    the other norms but RMSNorm it equals `closed_form_fisher`.
+
+    Arguments and errors are those of `closed_form_fisher`. Source: Ba et al. 2016, eq. 13 and 14.
+    """
+    jacobian = glm_jacobian(model, params, data).as_printed()
+    return _assemble(jacobian, model.family, params, reduction, order, "eq. 13 as printed")
+
+
+def _assemble(
+    jacobian: GLMJacobian, family: Family, params: Params, reduction: Reduction, order: Kind, kind: str
+) -> FisherMatrix:
+    """The blocks at their places in a labelled matrix."""
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
+    weighting = family.fisher(jacobian.outputs)
+    if reduction == "mean":
+        weighting = weighting / len(weighting)
+    matrix = _neuron_major(jacobian, weighting)
+    names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
+    layout = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
+    return FisherMatrix(matrix, layout, kind, reduction).to_order(order)
+
+
+def _neuron_major(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:
+    """Return `sum_n J_n^T weighting_n J_n`, each block as a matrix product."""
+    phi, z, project = jacobian.features, jacobian.z, jacobian.projection
+    units, inputs = weighting.shape[-1], phi.shape[1]
+    size = inputs + (1 if z is None else 2)
+    mixed = mix(jacobian.mixing, weighting)
+    whole = _weighted_grams(mix(jacobian.mixing, mixed.mT), phi, size)
+    if project is not None:
+        inner = whole[:, :inputs, :, :inputs]
+        # The features of one unit come last in turn: T_k on the right, then T_j on the left.
+        inner.copy_(project(inner))
+        inner.copy_(project(inner.permute(2, 3, 0, 1)).permute(2, 3, 0, 1))
+    for column, scale in ((inputs, None), (inputs + 1, z))[: size - inputs]:
+        weights = mixed if scale is None else mixed * scale[:, None, :]
+        border = (_columns(weights) @ phi).reshape(units, units, inputs).transpose(0, 1)
+        border = border if project is None else project(border)
+        whole[:, column, :, :inputs] = border
+        whole[:, :inputs, :, column] = border.permute(1, 2, 0)
+    return _fill_outputs(whole, inputs, weighting, z).reshape(units * size, units * size)
+
+
+def _fill_outputs(whole: Tensor, bias: int, weighting: Tensor, z: Tensor | None) -> Tensor:
+    """Fill in the blocks between biases and gains."""
+    whole[:, bias, :, bias] = weighting.sum(0)
+    if z is not None:
+        gain, weighted = bias + 1, weighting * z[:, None, :]
+        whole[:, bias, :, gain] = weighted.sum(0)
+        whole[:, gain, :, bias] = weighted.sum(0).T
+        whole[:, gain, :, gain] = torch.einsum("njk,nj->jk", weighted, z)
+    return whole
+
+
+def _weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
+    """Return `sum_n A_n,jk phi_n phi_n^T` at [j, :inputs, k, :inputs] of (units, size, units, size).
+
+    Both symmetries are used: pairs j <= k of units, and blocks of features on or right of the diagonal.
+    One matrix product a block, (pairs, cases) by (cases, products of features). Places beyond the inputs
+    are left for others to fill.
+    """
+    units, inputs = weights.shape[1], features.shape[1]
+    first, second = torch.triu_indices(units, units, device=weights.device)
+    pairs = _columns(weights)[first * units + second]
+    grams = features.new_empty(len(pairs), size, size)
+    for start in range(0, inputs, _FEATURES_A_BLOCK):
+        stop = min(start + _FEATURES_A_BLOCK, inputs)
+        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop)
+        grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
+    pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
+    pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
+    # Whole rows are gathered, borders included: one pass over the result.
+    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
+    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
+
+
+def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int) -> Tensor:
+    """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
+    cases, inputs = features.shape
+    width, length = stop - start, inputs - start
+    # Few cases at a time, in one buffer: the products stay in the cache, and no fresh memory is touched.
+    chunk = min(cases, max(1, _PRODUCTS_AT_ONCE // (width * length)))
+    buffer = features.new_empty(chunk, width, length)
+    total = features.new_empty(len(pairs), width * length)
+    for some in range(0, cases, chunk):
+        here = features[some : some + chunk]
+        products = torch.mul(here[:, start:stop, None], here[:, None, start:], out=buffer[: len(here)])
+        weights = pairs[:, some : some + chunk]
+        torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
+    return total.reshape(-1, width, length)
+
+
+def _columns(weights: Tensor) -> Tensor:
+    """(cases, units, units) as (units * units, cases)."""
+    return weights.permute(1, 2, 0).reshape(-1, len(weights))
