@@ -141,10 +141,10 @@ def per_example_fisher(
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     labels = ParameterOrder.of(subject.params, kind=order)
-    return PerExampleFisher(_by_case(list(run.blocks(data))), labels)
+    return PerExampleFisher(rows_by_case(list(run.blocks(data))), labels)
 
 
-def _by_case(blocks: list[Block]) -> Rows:
+def rows_by_case(blocks: list[Block]) -> Rows:
     """Join blocks: those of the same cases along rows, then all along cases."""
     parts: list[tuple[slice, list[Rows]]] = []
     for block in blocks:
