@@ -50,7 +50,7 @@ def radial_metric(model: NormalizedGLM, params: Params, data: Tensor) -> Tensor:
     """
     if not isinstance(model.norm, NoNorm) or "gain" in params:
         raise ValueError(
-            "the radial metric of eq. 35 is that of a standard GLM, NormalizedGLM(NoNorm(), ...) without gain; "
+            "the radial metric of eq. 35 is that of NormalizedGLM(NoNorm(), ...) without a gain; "
             f"got {type(model.norm).__name__}{' with a gain' if 'gain' in params else ''}."
         )
     weight = params["weight"]

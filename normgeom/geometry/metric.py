@@ -18,6 +18,8 @@ from normgeom.geometry.products import choose_mode
 
 Direction = Mapping[str, Tensor]
 
+_SIZES = tuple(2.0**-k for k in range(1, 11))
+
 
 def curvature(
     model: Any, params: Mapping[str, Tensor], data: Any, direction: Direction, *, family: Any = None
@@ -137,7 +139,7 @@ def kl_against_quadratic(
     data: Any,
     direction: Direction,
     *,
-    sizes: tuple[float, ...] = tuple(2.0**-k for k in range(1, 11)),
+    sizes: tuple[float, ...] = _SIZES,
     family: Any = None,
 ) -> KLComparison:
     """Return KL(theta || theta + size * d) beside `size^2 d^T F d / 2`, and the order of their difference.
