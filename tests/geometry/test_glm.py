@@ -50,7 +50,7 @@ def fitted(norm):
     data = avg_pool2d(torch.tensor(bunch.images[:300, None] / 16), 2).flatten(1)
     model, labels = NormalizedGLM(norm, Categorical()), torch.tensor(bunch.target[:300])
     start = model.init(16, 10, generator=torch.Generator().manual_seed(0))
-    result = model.fit(start, data, labels, output_penalty=0.1)
+    result = model.fit(start, data, labels, output_penalty=0.1, tolerance=1e-5)
     accuracy = (model(result.params, data.float()).argmax(1) == labels).double().mean()
     return result, float(accuracy)
 
@@ -59,7 +59,7 @@ def fitted(norm):
 def test_fit_reaches_a_minimum_on_digits(norm):
     result, accuracy = fitted(norm)
     assert result.converged, result
-    assert result.gradient_norm < 2e-5
+    assert result.gradient_norm < 1e-4
     assert result.params["weight"].dtype == torch.float32
     assert accuracy > 0.85
 
