@@ -189,6 +189,13 @@ def _(norm: RMSNorm, weight: Tensor, data: Tensor, z: Tensor, eps: float) -> Fac
     return _without(z) * _inverse_spread(norm, weight, data, eps)[:, :, None], data, None
 
 
+def has_closed_form(model: object) -> bool:
+    """Whether the model is a GLM whose norm is in the table."""
+    if not isinstance(model, NormalizedGLM):
+        return False
+    return _factors.dispatch(type(model.norm)) is not _factors.dispatch(object)
+
+
 def _without(z: Tensor) -> Tensor:
     """I - z_n z_n^T / H."""
     units = z.shape[1]

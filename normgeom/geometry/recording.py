@@ -82,13 +82,13 @@ class _Recorder(PlainKernels):
         self.uses.append(Use(*names, seen if names[0] else None, zero, axes, seen._version))
         return value + zero
 
-    def linear(self, x: torch.Tensor, weight: Any, bias: Any = None) -> Any:
+    def linear(self, input: torch.Tensor, weight: Any, bias: Any = None) -> Any:
         """`x W^T + b`."""
         names = self.name(weight), self.name(bias)
         if names == (None, None):
             return NotImplemented
         held = _constant(weight, names[0]), _constant(bias, names[1])
-        return self.note(F.linear(x, *held), x, names, None)
+        return self.note(F.linear(input, *held), input, names, None)
 
     def affine(self, z: torch.Tensor, weight: Any, bias: Any, axes: tuple[int, ...]) -> Any:
         """`g z + b`, the parameters along some axes of z."""
@@ -103,34 +103,41 @@ class _Recorder(PlainKernels):
             value = value + _constant(bias, names[1]).reshape(shape)
         return self.note(value, z, names, axes)
 
-    def layer_norm(self, x: torch.Tensor, shape: Any, weight: Any = None, bias: Any = None,
+    def layer_norm(self, input: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None,
                    eps: float = 1e-5) -> Any:  # fmt: skip
         """Layer norm over the last axes."""
         if self.name(weight) is None and self.name(bias) is None:
             return NotImplemented
-        axes = tuple(range(x.ndim - len(tuple(shape)), x.ndim))
-        return self.affine(F.layer_norm(x, shape, None, None, eps), weight, bias, axes)
+        axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
+        return self.affine(F.layer_norm(input, normalized_shape, None, None, eps), weight, bias, axes)
 
-    def rms_norm(self, x: torch.Tensor, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    def rms_norm(
+        self, input: torch.Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None
+    ) -> Any:
         """RMS norm over the last axes."""
         if self.name(weight) is None:
             return NotImplemented
-        axes = tuple(range(x.ndim - len(tuple(shape)), x.ndim))
-        return self.affine(F.rms_norm(x, shape, None, eps), weight, None, axes)
+        axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
+        return self.affine(F.rms_norm(input, normalized_shape, None, eps), weight, None, axes)
 
-    def group_norm(self, x: torch.Tensor, groups: int, weight: Any = None, bias: Any = None,
+    def group_norm(self, input: torch.Tensor, num_groups: int, weight: Any = None, bias: Any = None,
                    eps: float = 1e-5) -> Any:  # fmt: skip
         """Group norm, parameters per channel."""
         if self.name(weight) is None and self.name(bias) is None:
             return NotImplemented
-        return self.affine(F.group_norm(x, groups, None, None, eps), weight, bias, (1,))
+        return self.affine(F.group_norm(input, num_groups, None, None, eps), weight, bias, (1,))
 
-    def batch_norm(self, x: torch.Tensor, mean: Any, var: Any, weight: Any = None, bias: Any = None,
+    def batch_norm(self, input: torch.Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                    training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
         """Batch norm with frozen statistics, parameters per channel."""
         if training or (self.name(weight) is None and self.name(bias) is None):
             return NotImplemented
-        return self.affine(F.batch_norm(x, mean, var, None, None, False, momentum, eps), weight, bias, (1,))
+        return self.affine(
+            F.batch_norm(input, running_mean, running_var, None, None, False, momentum, eps),
+            weight,
+            bias,
+            (1,),
+        )
 
 
 _RECORDED: dict[Any, Callable[..., Any]] = {
