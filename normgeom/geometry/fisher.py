@@ -198,11 +198,13 @@ class Run:
         route: Route | None,
         progress: bool,
         targets: torch.Tensor | None = None,
+        *,
+        probe: bool = True,
     ) -> None:
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1 case; got {chunk_size}.")
         self.model, self.make, self.chunk_size, self.route = model, make, chunk_size, route
-        self.progress, self.targets, self.cases = progress, targets, 0
+        self.progress, self.targets, self.cases, self.probe = progress, targets, 0, probe
 
     def blocks(self, data: Any) -> Iterator[Block]:
         """Yield the rows of all cases, chunk by chunk."""
@@ -213,7 +215,7 @@ class Run:
     def _chunks(self, data: Any) -> Iterator[Block]:
         for inputs, targets in batches(data, self.model.device):
             make = self._maker(targets, cases(inputs))
-            if self.cases == 0:
+            if self.cases == 0 and self.probe:
                 self.route = choose(self.model, inputs, route=self.route)
             chunk, row_chunk = self._sizes(inputs, make)
             for index in case_slices(inputs, chunk):

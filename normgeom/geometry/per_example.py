@@ -55,7 +55,8 @@ class PerExampleFisher:
             raise IndexError(f"case must be below {len(self)}; got {case}.")
         index = slice(case % len(self), case % len(self) + 1)
         rows = [
-            Factor(f.left[index], None if f.right is None else f.right[index], f.positions) for f in self.rows
+            Factor(f.left[index], None if f.right is None else f.right[index], f.pieces, f.height)
+            for f in self.rows
         ]
         return FisherMatrix(self._written(rows, None)[0], self.order, self.kind, "none")
 
