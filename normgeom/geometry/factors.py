@@ -12,16 +12,27 @@ from dataclasses import dataclass
 import torch
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Where a tensor (rows, last - first) stands: columns first to last of the factor, from `start` on."""
+
+    start: int
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, eq=False)
 class Factor:
     """Jacobian rows of some parameters: left (cases, rows, units), right (cases, inputs) or None.
 
-    `positions` (units * inputs,) says where each entry stands among all parameters, tensor-major.
+    The parameters form a table (height, width), one unit a row: units by inputs with a right factor, else the
+    last axis of `left` cut into `height` rows. `pieces` says which columns belong to which tensor.
     """
 
     left: torch.Tensor
     right: torch.Tensor | None
-    positions: torch.Tensor
+    pieces: tuple[Piece, ...]
+    height: int
 
     @property
     def units(self) -> int:
@@ -33,8 +44,33 @@ class Factor:
         """The number of inputs, 1 without a right factor."""
         return 1 if self.right is None else self.right.shape[-1]
 
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self.units * self.inputs
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """Where each entry of the table stands among all parameters, tensor-major: (size,)."""
+        parts = []
+        for piece in self.pieces:
+            count = self.height * (piece.last - piece.first)
+            parts.append(torch.arange(piece.start, piece.start + count).view(self.height, -1))
+        return torch.cat(parts, 1).flatten().to(self.left.device)
+
+    def places(self, flat: torch.Tensor, piece: Piece) -> torch.Tensor:
+        """Return the view of a piece, (..., height, width), of tensors over all parameters (..., size)."""
+        width = piece.last - piece.first
+        return flat[..., piece.start : piece.start + self.height * width].unflatten(-1, (self.height, width))
+
+    def spread(self, table: torch.Tensor, flat: torch.Tensor) -> None:
+        """Write a table (..., size) to its places among all parameters."""
+        whole = table.unflatten(-1, (self.height, -1))
+        for piece in self.pieces:
+            self.places(flat, piece).copy_(whole[..., piece.first : piece.last])
+
     def dense(self) -> torch.Tensor:
-        """Return the rows written out, of shape (cases, rows, units * inputs)."""
+        """Return the rows written out, of shape (cases, rows, size)."""
         if self.right is None:
             return self.left
         return (self.left[..., None] * self.right[:, None, None, :]).flatten(2)
@@ -57,7 +93,7 @@ def dense_rows(rows: Rows, size: int) -> torch.Tensor:
     first = rows[0].left
     out = first.new_zeros(*first.shape[:2], size)
     for factor in rows:
-        out[..., factor.positions] = factor.dense()
+        factor.spread(factor.dense(), out)
     return out
 
 
@@ -68,7 +104,7 @@ def squares(rows: Rows, size: int) -> torch.Tensor:
     for factor in rows:
         left = factor.left.square().sum(1)
         right = left.new_ones(len(left), 1) if factor.right is None else factor.right.square()
-        out[factor.positions] = (left.T @ right).flatten()
+        factor.spread((left.T @ right).flatten(), out)
     return out
 
 
@@ -95,31 +131,31 @@ def dual(rows: Rows, others: Rows | None = None) -> torch.Tensor:
     return out
 
 
-def apply(rows: Rows, vectors: torch.Tensor) -> torch.Tensor:
-    """Return `K v` for vectors (parameters, k), tensor-major: (cases, rows, k)."""
-    out: torch.Tensor | None = None
-    for factor in rows:
-        part = vectors[factor.positions]
-        if factor.right is not None:
-            part = part.unflatten(0, (factor.units, factor.inputs))
-            summed = torch.einsum("nd,hdk->nhk", factor.right, part)
-            block = factor.left @ summed
-        else:
-            block = factor.left @ part
-        out = block if out is None else out.add_(block)
-    assert out is not None
-    return out
+def apply(rows: Rows, vector: torch.Tensor) -> torch.Tensor:
+    """Return `K v` for a vector (parameters,), tensor-major: (cases, rows)."""
+    return torch.stack([_applied(factor, vector) for factor in rows]).sum(0)
+
+
+def _applied(factor: Factor, vector: torch.Tensor) -> torch.Tensor:
+    parts = [factor.places(vector, piece) for piece in factor.pieces]
+    if factor.right is None:
+        return factor.left @ torch.cat(parts, 1).flatten()
+    pairs = zip(factor.pieces, parts, strict=True)
+    summed = [factor.right[:, p.first : p.last] @ part.T for p, part in pairs]
+    total = summed[0] if len(summed) == 1 else summed[0].add_(summed[1])
+    return (factor.left @ total[:, :, None])[:, :, 0]
 
 
 def apply_transpose(rows: Rows, weights: torch.Tensor, size: int) -> torch.Tensor:
-    """Return `K^T u` for u (cases, rows, k): (parameters, k), tensor-major."""
-    out = weights.new_zeros(size, weights.shape[-1])
+    """Return `K^T u` for u (cases, rows): (parameters,), tensor-major."""
+    out = weights.new_empty(size)
     for factor in rows:
-        left = factor.left.mT @ weights
-        if factor.right is not None:
-            out[factor.positions] = torch.einsum("nhk,nd->hdk", left, factor.right).flatten(0, 1)
-        else:
-            out[factor.positions] = left.sum(0)
+        if factor.right is None:
+            factor.spread(factor.left.flatten(0, 1).T @ weights.flatten(), out)
+            continue
+        left = (weights[:, None] @ factor.left)[:, 0]
+        for piece in factor.pieces:
+            torch.mm(left.T, factor.right[:, piece.first : piece.last], out=factor.places(out, piece))
     return out
 
 
@@ -152,7 +188,7 @@ class GramSum:
         out = self.rows[0].left.new_empty(len(own), len(own))
         starts = [0]
         for factor in self.rows:
-            starts.append(starts[-1] + len(factor.positions))
+            starts.append(starts[-1] + factor.size)
         for (k, m), block in self.blocks.items():
             rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
             first, second = self.rows[k], self.rows[m]
@@ -239,9 +275,9 @@ def case_matrices(rows: Rows, permutation: torch.Tensor, out: torch.Tensor) -> t
 def _case_blocks(rows: Rows, out: torch.Tensor) -> torch.Tensor:
     start = 0
     for k, first in enumerate(rows):
-        stop, begin = start + len(first.positions), start
+        stop, begin = start + first.size, start
         for second in rows[k:]:
-            end = begin + len(second.positions)
+            end = begin + second.size
             target = out[:, start:stop, begin:end].unflatten(2, (second.units, second.inputs))
             target = target.unflatten(1, (first.units, first.inputs))
             left = (first.left.mT @ second.left)[:, :, None, :, None]
@@ -265,5 +301,5 @@ def concatenate(chunks: Iterable[Rows], *, along_rows: bool = False) -> Rows:
         left = torch.cat([f.left for f in parts], 1 if along_rows else 0)
         rights = [f.right for f in parts if f.right is not None]
         right = (rights[0] if along_rows else torch.cat(rights)) if rights else None
-        joined.append(Factor(left, right, parts[0].positions))
+        joined.append(Factor(left, right, parts[0].pieces, parts[0].height))
     return joined

@@ -13,8 +13,10 @@ import torch
 
 from normgeom.geometry import cotangents
 from normgeom.geometry.batches import batches, case_slices
+from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
 from normgeom.geometry.factors import GramSum, case_bytes, case_traces, squares
+from normgeom.geometry.jacobian import has_closed_form
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 from normgeom.geometry.progress import tracked
@@ -43,9 +45,10 @@ def fisher(
     Source: Ba et al. 2016, eq. 12 to 14.
 
     Args:
-        model: a NormalizedGLM, an `nn.Module` (touched through `functional_call` and left as found), or a
-            function (params, data) -> natural parameters. Outputs have shape (cases, ..., outputs); middle
-            axes are independent positions, whose information adds up.
+        model: a NormalizedGLM (which takes its closed form), an `nn.Module` (touched through
+            `functional_call` and left as found), or a function (params, data) -> natural parameters.
+            Outputs have shape (cases, ..., outputs); middle axes are independent positions, whose
+            information adds up.
         params: the tensors by name. A module's frozen parameters (`requires_grad=False`) are left out.
         data: a tensor, a tuple of tensors (several inputs), or an iterable of batches (inputs, targets).
         family: the distribution of y, for example `Categorical()`; a NormalizedGLM has its own.
@@ -69,6 +72,8 @@ def fisher(
     tensor([[20., 28.],
             [28., 40.]])
     """
+    if closed_form_applies(model, data, family, blocks, chunk_size, route):
+        return closed_form_fisher(model, dict(params), data, reduction=reduction, order=order)
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     return run.matrix(data, reduction, order, "exact")
@@ -176,6 +181,12 @@ def fisher_trace(
     return total * run.scale(reduction)
 
 
+def closed_form_applies(model: Any, data: Any, *options: Any) -> bool:
+    """Whether a GLM's closed form answers the call: data in memory, no option of the general route."""
+    plain = all(option is None for option in options)
+    return plain and isinstance(data, torch.Tensor) and has_closed_form(model)
+
+
 class Run:
     """One pass over the data: chooses the route on the first batch, yields blocks of rows, counts cases."""
 
@@ -187,11 +198,13 @@ class Run:
         route: Route | None,
         progress: bool,
         targets: torch.Tensor | None = None,
+        *,
+        probe: bool = True,
     ) -> None:
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1 case; got {chunk_size}.")
         self.model, self.make, self.chunk_size, self.route = model, make, chunk_size, route
-        self.progress, self.targets, self.cases = progress, targets, 0
+        self.progress, self.targets, self.cases, self.probe = progress, targets, 0, probe
 
     def blocks(self, data: Any) -> Iterator[Block]:
         """Yield the rows of all cases, chunk by chunk."""
@@ -202,7 +215,7 @@ class Run:
     def _chunks(self, data: Any) -> Iterator[Block]:
         for inputs, targets in batches(data, self.model.device):
             make = self._maker(targets, cases(inputs))
-            if self.cases == 0:
+            if self.cases == 0 and self.probe:
                 self.route = choose(self.model, inputs, route=self.route)
             chunk, row_chunk = self._sizes(inputs, make)
             for index in case_slices(inputs, chunk):

@@ -111,8 +111,10 @@ class FisherOperator:
         columns = columns[:, None] if vectors.ndim == 1 else columns
         with self.model.untouched():
             out = self._sum(columns)
-        out = out / self._cases if self.reduction == "mean" else out
-        out = out + self.damping * columns if self.damping else out
+        if self.reduction == "mean":
+            out = out.div_(self._cases)
+        if self.damping:
+            out = out.add_(columns, alpha=self.damping)
         return out[:, 0] if vectors.ndim == 1 else out
 
     def to_scipy(self) -> scipy.sparse.linalg.LinearOperator:
@@ -185,10 +187,11 @@ class FisherOperator:
 
     def _sum(self, columns: torch.Tensor) -> torch.Tensor:
         """The sum over all cases of all processes."""
-        out = torch.zeros_like(columns)
+        out: torch.Tensor | None = None
         for product in self._products():
-            out += product(columns)
-        return total(out)
+            part = product(columns)
+            out = part if out is None else out.add_(part)
+        return total(torch.zeros_like(columns) if out is None else out)
 
     def _products(self) -> Iterator[BatchProduct]:
         """The products of this process's share; one that is held is made once."""
@@ -241,11 +244,11 @@ class FisherOperator:
         shares = list(self._share())
         if not shares:
             return ()
-        run = Run(self.model, make, None, self.route, False)
+        run = Run(self.model, make, None, self.route, False, probe=False)
         return rows_by_case(list(run.blocks(shares[0])))
 
     def _row_bytes(self, case: Any, make: cotangents.Maker) -> int:
-        run = Run(self.model, make, 1, self.route, False)
+        run = Run(self.model, make, 1, self.route, False, probe=False)
         with self.model.untouched():
             rows = rows_by_case(list(run.blocks(case)))
         return sum(t.nbytes for f in rows for t in (f.left, f.right) if t is not None)

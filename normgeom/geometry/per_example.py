@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -17,8 +17,9 @@ from normgeom.geometry.factors import (
     concatenate,
     dense_rows,
 )
-from normgeom.geometry.fisher import Run, refuse_if_too_large
+from normgeom.geometry.fisher import Run, closed_form_applies, refuse_if_too_large
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
+from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route
 
 
@@ -54,7 +55,8 @@ class PerExampleFisher:
             raise IndexError(f"case must be below {len(self)}; got {case}.")
         index = slice(case % len(self), case % len(self) + 1)
         rows = [
-            Factor(f.left[index], None if f.right is None else f.right[index], f.positions) for f in self.rows
+            Factor(f.left[index], None if f.right is None else f.right[index], f.pieces, f.height)
+            for f in self.rows
         ]
         return FisherMatrix(self._written(rows, None)[0], self.order, self.kind, "none")
 
@@ -79,13 +81,9 @@ class PerExampleFisher:
         """The trace of each case's matrix: (cases,)."""
         return case_traces(self.rows)
 
-    def materialize(self, out: torch.Tensor | None = None) -> torch.Tensor:
+    def materialize(self, *, out: torch.Tensor | None = None) -> FisherMatrix:
         """Return all matrices, (cases, parameters, parameters), written into `out` if it is given."""
-        return self._written(self.rows, out)
-
-    def matrices(self, out: torch.Tensor | None = None) -> FisherMatrix:
-        """Return the matrices with their labels; blocks by name have the cases first."""
-        return FisherMatrix(self.materialize(out), self.order, self.kind, "none")
+        return FisherMatrix(self._written(self.rows, out), self.order, self.kind, "none")
 
     def mean(self) -> FisherMatrix:
         """Return the mean over cases."""
@@ -121,6 +119,23 @@ class PerExampleFisher:
         )
 
 
+class CaseMatrices(Protocol):
+    """What every result of `per_example_fisher` offers, whether factors come from a network or a GLM."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the factors take."""
+
+    def __len__(self) -> int:
+        """The number of cases."""
+
+    def __getitem__(self, case: int, /) -> FisherMatrix:
+        """Return the Fisher matrix of one case."""
+
+    def materialize(self, *, out: torch.Tensor | None = None) -> FisherMatrix:
+        """Return all matrices, (cases, parameters, parameters), written into `out` if it is given."""
+
+
 def per_example_fisher(
     model: Any,
     params: Mapping[str, torch.Tensor],
@@ -132,12 +147,15 @@ def per_example_fisher(
     chunk_size: int | None = None,
     route: Route | None = None,
     progress: bool = True,
-) -> PerExampleFisher:
+) -> Any:
     """Return the exact Fisher matrix of every case, `F_n = J_n^T I_n J_n`, held as factors.
 
-    For a model that couples its cases (batch norm in training mode) `J_n` is the derivative of the outputs of
+    A `PerExampleFisher`, or for a GLM the `PerCaseFisher` of its closed form; both are `CaseMatrices`. For a
+    model that couples its cases (batch norm in training mode) `J_n` is the derivative of the outputs of
     case n inside the batch given. Arguments as for `fisher`.
     """
+    if order == "neuron" and closed_form_applies(model, data, family, blocks, chunk_size, route):
+        return closed_form_per_case(model, dict(params), data)
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     labels = ParameterOrder.of(subject.params, kind=order)

@@ -38,7 +38,8 @@ class RowProduct:
 
     def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the product with each column."""
-        return apply_transpose(self.rows, apply(self.rows, vectors), self.size)
+        products = [apply_transpose(self.rows, apply(self.rows, v), self.size) for v in vectors.unbind(1)]
+        return products[0][:, None] if len(products) == 1 else torch.stack(products, 1)
 
 
 class _Linearized:

@@ -8,15 +8,15 @@ connected to the outputs, which is detected: the route then declines.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from normgeom.geometry.evaluator import Evaluator, Params
-from normgeom.geometry.factors import Factor, Rows
+from normgeom.geometry.factors import Factor, Piece, Rows
 from normgeom.geometry.kernels import _REPLACED, PlainKernels
 
 
@@ -24,7 +24,7 @@ from normgeom.geometry.kernels import _REPLACED, PlainKernels
 class Use:
     """One use: `seen` is what multiplies the weight, `zero` the followed zero added to the result.
 
-    `elementwise` is the axis of a norm's parameters counted from the end of `seen`, None for a linear map.
+    `axes` are those of a norm's parameters in `seen`, None for a linear map.
     """
 
     weight: str | None
@@ -47,7 +47,6 @@ class Recording:
     eta: torch.Tensor
     uses: list[Use]
     params: Params
-    offsets: dict[str, int] = field(default_factory=dict)
 
 
 class _Recorder(PlainKernels):
@@ -82,13 +81,13 @@ class _Recorder(PlainKernels):
         self.uses.append(Use(*names, seen if names[0] else None, zero, axes, seen._version))
         return value + zero
 
-    def linear(self, x: torch.Tensor, weight: Any, bias: Any = None) -> Any:
+    def linear(self, input: torch.Tensor, weight: Any, bias: Any = None) -> Any:
         """`x W^T + b`."""
         names = self.name(weight), self.name(bias)
         if names == (None, None):
             return NotImplemented
         held = _constant(weight, names[0]), _constant(bias, names[1])
-        return self.note(F.linear(x, *held), x, names, None)
+        return self.note(F.linear(input, *held), input, names, None)
 
     def affine(self, z: torch.Tensor, weight: Any, bias: Any, axes: tuple[int, ...]) -> Any:
         """`g z + b`, the parameters along some axes of z."""
@@ -103,34 +102,41 @@ class _Recorder(PlainKernels):
             value = value + _constant(bias, names[1]).reshape(shape)
         return self.note(value, z, names, axes)
 
-    def layer_norm(self, x: torch.Tensor, shape: Any, weight: Any = None, bias: Any = None,
+    def layer_norm(self, input: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None,
                    eps: float = 1e-5) -> Any:  # fmt: skip
         """Layer norm over the last axes."""
         if self.name(weight) is None and self.name(bias) is None:
             return NotImplemented
-        axes = tuple(range(x.ndim - len(tuple(shape)), x.ndim))
-        return self.affine(F.layer_norm(x, shape, None, None, eps), weight, bias, axes)
+        axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
+        return self.affine(F.layer_norm(input, normalized_shape, None, None, eps), weight, bias, axes)
 
-    def rms_norm(self, x: torch.Tensor, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    def rms_norm(
+        self, input: torch.Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None
+    ) -> Any:
         """RMS norm over the last axes."""
         if self.name(weight) is None:
             return NotImplemented
-        axes = tuple(range(x.ndim - len(tuple(shape)), x.ndim))
-        return self.affine(F.rms_norm(x, shape, None, eps), weight, None, axes)
+        axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
+        return self.affine(F.rms_norm(input, normalized_shape, None, eps), weight, None, axes)
 
-    def group_norm(self, x: torch.Tensor, groups: int, weight: Any = None, bias: Any = None,
+    def group_norm(self, input: torch.Tensor, num_groups: int, weight: Any = None, bias: Any = None,
                    eps: float = 1e-5) -> Any:  # fmt: skip
         """Group norm, parameters per channel."""
         if self.name(weight) is None and self.name(bias) is None:
             return NotImplemented
-        return self.affine(F.group_norm(x, groups, None, None, eps), weight, bias, (1,))
+        return self.affine(F.group_norm(input, num_groups, None, None, eps), weight, bias, (1,))
 
-    def batch_norm(self, x: torch.Tensor, mean: Any, var: Any, weight: Any = None, bias: Any = None,
+    def batch_norm(self, input: torch.Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                    training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
         """Batch norm with frozen statistics, parameters per channel."""
         if training or (self.name(weight) is None and self.name(bias) is None):
             return NotImplemented
-        return self.affine(F.batch_norm(x, mean, var, None, None, False, momentum, eps), weight, bias, (1,))
+        return self.affine(
+            F.batch_norm(input, running_mean, running_var, None, None, False, momentum, eps),
+            weight,
+            bias,
+            (1,),
+        )
 
 
 _RECORDED: dict[Any, Callable[..., Any]] = {
@@ -201,28 +207,27 @@ class _Assembly:
             factors.append(self._dense(names, sums))
         for name in self.recording.params.keys() - self._known():
             zero = lefts[0].new_zeros(len(lefts[0]), self.row_count, self.recording.params[name].numel())
-            factors.append(Factor(zero, None, self._positions(name)))
-        return sorted(factors, key=lambda f: int(f.positions[0]))
+            factors.append(self._dense((name,), {name: zero}))
+        return sorted(factors, key=lambda f: f.pieces[0].start)
 
     def _known(self) -> set[str]:
         return {name for use in self.recording.uses for name in (use.weight, use.bias) if name}
 
-    def _positions(self, name: str) -> torch.Tensor:
-        value = self.recording.params[name]
-        start = self.offsets[name]
-        return torch.arange(start, start + value.numel(), device=value.device)
+    def _pieces(self, names: Sequence[str], height: int) -> tuple[Piece, ...]:
+        pieces, first = [], 0
+        for name in names:
+            last = first + self.recording.params[name].numel() // height
+            pieces.append(Piece(self.offsets[name], first, last))
+            first = last
+        return tuple(pieces)
 
     def _linear(self, use: Use, left: torch.Tensor) -> Factor:
         """A linear map used once: rows `left (x) (x, 1)`."""
-        if use.weight is None:
-            assert use.bias is not None
-            return Factor(left, None, self._positions(use.bias))
-        assert use.seen is not None
-        positions, right = self._positions(use.weight).reshape(left.shape[-1], -1), use.seen
-        if use.bias is not None:
-            positions = torch.cat([positions, self._positions(use.bias)[:, None]], 1)
+        names, height = [name for name in (use.weight, use.bias) if name], left.shape[-1]
+        right = use.seen
+        if right is not None and use.bias is not None:
             right = torch.cat([right, right.new_ones(len(right), 1)], 1)
-        return Factor(left, right, positions.flatten())
+        return Factor(left, right, self._pieces(names, height), height)
 
     def _whole(self, use: Use, left: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
         """The rows of a use written out: shared positions are summed, per-unit parameters multiplied."""
@@ -254,10 +259,9 @@ class _Assembly:
         return [tuple(names) for names in groups.values()]
 
     def _dense(self, names: tuple[str, ...], sums: dict[str, torch.Tensor]) -> Factor:
-        rows = (self.recording.params[names[0]].shape or (1,))[0]
-        left = torch.cat([sums[name].unflatten(2, (rows, -1)) for name in names], 3).flatten(2)
-        positions = torch.cat([self._positions(name).reshape(rows, -1) for name in names], 1).flatten()
-        return Factor(left, None, positions)
+        height = (self.recording.params[names[0]].shape or (1,))[0]
+        left = torch.cat([sums[name].unflatten(2, (height, -1)) for name in names], 3).flatten(2)
+        return Factor(left, None, self._pieces(names, height), height)
 
 
 def _constant(value: Any, name: str | None) -> Any:

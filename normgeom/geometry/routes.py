@@ -6,7 +6,7 @@
 * `batch`: for models that couple the cases (batch norm in training mode): the Jacobian of the whole batch,
   one backward pass a case and row through all cases, batched over rows where the model allows.
 
-`choose` runs four cases: once together and once each, by plain autograd and the model's own kernels. If the
+`choose` runs a few cases: once together and once each, by plain autograd and the model's own kernels. If the
 derivatives of the cases together are not those of the cases alone, the cases are coupled. A route is taken
 only if it reproduces the plain derivatives of every probed case.
 """
@@ -20,12 +20,14 @@ import torch
 
 from normgeom.geometry.cotangents import Maker, ScoreRows
 from normgeom.geometry.evaluator import Evaluator, cases, take
-from normgeom.geometry.factors import Factor, Rows, dense_rows
+from normgeom.geometry.factors import Factor, Piece, Rows, dense_rows
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.recording import record, recorded_rows
 
 Route = Literal["layers", "vmap", "loop", "batch"]
 INDEPENDENT: tuple[Route, ...] = ("layers", "vmap", "loop")
+LARGE = 2**18
+"""Above this many parameters, two cases are probed rather than four."""
 _UNSUPPORTED = (RuntimeError, NotImplementedError, UserWarning)
 
 
@@ -47,13 +49,14 @@ def route_blocks(
 
 
 def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Route:
-    """Return the fastest route that is right on four probed cases.
+    """Return the fastest route that is right on four probed cases (two for a large model).
 
     Raises:
         ValueError: if the model is random, or the route asked for is not right for it.
     """
     n = cases(inputs)
-    probed = sorted({0, min(1, n - 1), n // 2, n - 1})
+    few = model.size > LARGE
+    probed = sorted({0, n - 1} if few else {0, min(1, n - 1), n // 2, n - 1})
     probe = take(inputs, torch.tensor(probed))
     with PlainKernels():
         _refuse_random(model, probe)
@@ -163,7 +166,7 @@ def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, 
 
 
 def _whole(rows: torch.Tensor) -> Rows:
-    return [Factor(rows, None, torch.arange(rows.shape[-1], device=rows.device))]
+    return [Factor(rows, None, (Piece(0, 0, rows.shape[-1]),), 1)]
 
 
 def _layers(model: Evaluator, inputs: Any, make: Maker, index: slice, row_chunk: int) -> Iterator[Block]:

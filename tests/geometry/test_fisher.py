@@ -56,9 +56,9 @@ def test_per_example_fisher_equals_a_plain_autograd_loop(name):
     module, data, family = build(name)
     wanted = plain_case_fishers(build(name)[0], data, family)
     F = per_example_fisher(module, free(module), data, family=family, order="tensor")
-    close(F.materialize(), wanted)
+    close(F.materialize().matrix, wanted)
     neuron = per_example_fisher(module, free(module), data, family=family)
-    close(neuron.matrices().to_order("tensor").matrix, wanted)
+    close(neuron.materialize().to_order("tensor").matrix, wanted)
     close(neuron[-1].to_order("tensor").matrix, wanted[-1])
     close(neuron.sum().to_order("tensor").matrix, wanted.sum(0))
 
@@ -105,7 +105,7 @@ def test_row_chunks_change_nothing(network, monkeypatch):
     F = fisher(module, free(module), data, family=family, order="tensor")
     close(F.matrix, wanted.mean(0))
     each = per_example_fisher(module, free(module), data, family=family, order="tensor")
-    close(each.materialize(), wanted)
+    close(each.materialize().matrix, wanted)
 
 
 def test_diagonal_and_trace(network):
@@ -293,3 +293,20 @@ def test_derivatives_that_are_not_finite_are_refused():
     model = lambda p, x: (x * p["w"]).abs().sqrt()  # noqa: E731
     with pytest.raises(ValueError, match="those in w are not"):
         fisher(model, {"w": torch.zeros(2)}, torch.ones(3, 2), family=Gaussian())
+
+
+def test_functional_calls_by_keyword():
+    f = torch.nn.functional
+
+    def model(p, x):
+        h = f.layer_norm(
+            input=f.linear(input=x, weight=p["w"]), normalized_shape=(4,), weight=p["g"], bias=p["b"]
+        )
+        return f.rms_norm(f.group_norm(h, num_groups=2, weight=p["g"]), normalized_shape=(4,), weight=p["b"])
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"w": (4, 3), "g": (4,), "b": (4,)}
+    params = {k: torch.randn(s, generator=generator).double() for k, s in shapes.items()}
+    x = torch.randn(5, 3, generator=generator).double()
+    F = fisher(model, params, x, family=Categorical(), route="layers")
+    close(F.matrix, fisher(model, params, x, family=Categorical(), route="batch").matrix)
