@@ -24,7 +24,7 @@ from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 Reduction = Literal["mean", "sum"]
 
 _FEATURES_A_BLOCK = 16
-_PRODUCTS_AT_ONCE = 2**18
+_PRODUCTS_AT_ONCE = 2**17
 
 
 def closed_form_fisher(
@@ -142,11 +142,13 @@ def _weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     """
     units, inputs = weights.shape[1], features.shape[1]
     first, second = torch.triu_indices(units, units, device=weights.device)
-    pairs = _columns(weights)[first * units + second]
+    pairs = weights.flatten(1).index_select(1, first * units + second).T
     grams = features.new_empty(len(pairs), size, size)
+    # One small buffer for all products: they stay in the cache, and no fresh memory is touched.
+    products = features.new_empty(max(_PRODUCTS_AT_ONCE, min(_FEATURES_A_BLOCK, inputs) * inputs))
     for start in range(0, inputs, _FEATURES_A_BLOCK):
         stop = min(start + _FEATURES_A_BLOCK, inputs)
-        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop)
+        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop, products)
         grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
     pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
     pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
@@ -155,17 +157,16 @@ def _weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
 
 
-def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int) -> Tensor:
+def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int, buffer: Tensor) -> Tensor:
     """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
     cases, inputs = features.shape
     width, length = stop - start, inputs - start
-    # Few cases at a time, in one buffer: the products stay in the cache, and no fresh memory is touched.
-    chunk = min(cases, max(1, _PRODUCTS_AT_ONCE // (width * length)))
-    buffer = features.new_empty(chunk, width, length)
+    chunk = max(1, len(buffer) // (width * length))
     total = features.new_empty(len(pairs), width * length)
     for some in range(0, cases, chunk):
         here = features[some : some + chunk]
-        products = torch.mul(here[:, start:stop, None], here[:, None, start:], out=buffer[: len(here)])
+        products = buffer[: len(here) * width * length].view(len(here), width, length)
+        torch.mul(here[:, start:stop, None], here[:, None, start:], out=products)
         weights = pairs[:, some : some + chunk]
         torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
     return total.reshape(-1, width, length)

@@ -97,7 +97,8 @@ class PerCaseFisher:
 
     def _write_rows(self, some: slice, rows: Tensor) -> None:
         jacobian, weighting = self.jacobian, self.weighting[some]
-        mixing = jacobian.mixing if len(jacobian.mixing) == 1 else jacobian.mixing[some]
+        mixing = jacobian.mixing
+        mixing = mixing if mixing is None or len(mixing) == 1 else mixing[some]
         features, z = jacobian.unit_features(some), None if jacobian.z is None else jacobian.z[some]
         mixed, inputs = mix(mixing, weighting), features.shape[-1]
         weight_row = _row(mix(mixing, mixed.mT), mixed, features, z)
