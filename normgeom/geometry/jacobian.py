@@ -82,9 +82,15 @@ class GLMJacobian:
             return self
         return replace(self, mixing=self.mixing.diagonal(dim1=1, dim2=2))
 
-    def unit_features(self, cases: slice = slice(None)) -> Tensor:
+    def of_cases(self, some: slice) -> "GLMJacobian":
+        """Return the factors of some of the cases."""
+        mixing = self.mixing if self.mixing is None or len(self.mixing) == 1 else self.mixing[some]
+        z = None if self.z is None else self.z[some]
+        return GLMJacobian(mixing, self.features[some], self.projection, z, self.outputs[some])
+
+    def unit_features(self) -> Tensor:
         """Return `T_j phi_n`, of shape (cases, units or 1, inputs)."""
-        features = self.features[cases, None]
+        features = self.features[:, None]
         return features if self.projection is None else self.projection(features)
 
     def push(self, weight: Tensor, bias: Tensor, gain: Tensor | None) -> Tensor:
