@@ -72,6 +72,30 @@ def kl_in_50_digits(name, eta_p, eta_q):
         return float(sum(cumulant(b) - cumulant(a) - slope(a) * (b - a) for a, b in zip(p, q, strict=True)))
 
 
+def dense_glm_jacobian(model, params, data):
+    """The Jacobian (cases, outputs, parameters) by a loop of reverse passes, neuron-major."""
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    rows = []
+    for output in model(leaves, data).flatten():
+        grads = torch.autograd.grad(output, list(leaves.values()), retain_graph=True, allow_unused=True)
+        filled = [
+            g if g is not None else torch.zeros_like(v) for g, v in zip(grads, leaves.values(), strict=True)
+        ]
+        rows.append(torch.cat([g.reshape(len(params["bias"]), -1) for g in filled], 1).flatten())
+    return torch.stack(rows).reshape(len(data), -1, len(rows[0]))
+
+
+def dense_glm_case_fishers(model, params, data):
+    """J_n^T I_n J_n, with I_n by the forms that the family tests check."""
+    jacobian = dense_glm_jacobian(model, params, data)
+    return jacobian.mT @ model.family.fisher(model(params, data)) @ jacobian
+
+
+def dense_glm_fisher(model, params, data):
+    """The mean over cases."""
+    return dense_glm_case_fishers(model, params, data).mean(0)
+
+
 # --- the Fisher matrix of a network --------------------------------------------------------------------
 
 

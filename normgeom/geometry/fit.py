@@ -1,16 +1,25 @@
-"""Bringing a normalized GLM to a minimum of its negative log-likelihood, with scipy's L-BFGS."""
+"""Bringing a normalized GLM to a minimum of its negative log-likelihood, with scipy's optimizers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from torch import Tensor
 
+from normgeom.geometry.closed_form import closed_form_fisher
+from normgeom.geometry.families import Gaussian
 from normgeom.geometry.glm import NormalizedGLM, Params, check_params
-from normgeom.geometry.jacobian import check_outputs
+from normgeom.geometry.jacobian import check_outputs, has_closed_form
+
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+_ROUND = 100
+_MOST_TO_WHITEN = 3000
+_DAMPING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,10 @@ def fit(
     tolerance: float = 1e-6,
     max_steps: int = 2000,
 ) -> FitResult:
-    """Minimize the mean negative log-likelihood from `params`, with L-BFGS in float64.
+    """Minimize the mean negative log-likelihood from `params`, in float64.
+
+    L-BFGS, in rounds. For a model of moderate size whose Fisher matrix has a closed form each round whitens
+    the parameters with it, so that inputs of very different sizes do not slow the fit.
 
     The minimized function is `mean_n(-log p(y_n | eta_n)) + output_penalty/2 * mean_n ||eta_n||^2`. On data
     that the model can separate there is no minimum without a penalty. It acts on the outputs and not on
@@ -76,7 +88,8 @@ def fit(
     """
     if not 0 <= output_penalty < float("inf"):
         raise ValueError(f"output_penalty must be a finite number >= 0; got {output_penalty}.")
-    start = {name: tensor.detach().double() for name, tensor in params.items()}
+    check_params(params, data.to(params["weight"].dtype) if "weight" in params else data)
+    start: Params = {n: params[n].detach().double() for n in ("weight", "bias", "gain") if n in params}
     data = data.double()
     _check_problem(model, start, data, targets)
 
@@ -87,29 +100,70 @@ def fit(
 
     objective, unflatten = _flat(loss, start)
     flat = torch.cat([tensor.reshape(-1) for tensor in start.values()]).cpu().numpy()
-    # The step limit is max_steps alone; ftol=0 leaves the gradient as the only test of convergence.
-    options: Any = {
-        "maxiter": max_steps,
-        "maxfun": 4 * max_steps,
-        "gtol": tolerance,
-        "ftol": 0.0,
-        "maxcor": 30,
-    }
-    found = minimize(objective, flat, jac=True, method="L-BFGS-B", options=options)
-    value, gradient = objective(found.x)
+    whitens = has_closed_form(model) and len(flat) <= _MOST_TO_WHITEN
+    steps, message = 0, "no step was allowed"
+    while steps < max_steps:
+        factor = _whitening(model, unflatten(flat), data, output_penalty) if whitens else None
+        flat, taken, message = _some_steps(objective, flat, factor, tolerance, min(_ROUND, max_steps - steps))
+        steps += taken
+        if not taken or np.abs(objective(flat)[1]).max() <= tolerance:
+            break
+    value, gradient = objective(flat)
     return FitResult(
-        params={name: tensor.to(params[name]) for name, tensor in unflatten(found.x).items()},
+        params={name: tensor.to(params[name]) for name, tensor in unflatten(flat).items()},
         loss=value,
         gradient_norm=float(np.linalg.norm(gradient)),
         converged=bool(np.abs(gradient).max() <= tolerance),
-        steps=int(found.nit),
-        message=str(found.message),
+        steps=steps,
+        message=message,
     )
+
+
+def _some_steps(
+    objective: Objective, start: np.ndarray, factor: np.ndarray | None, tolerance: float, most: int
+) -> tuple[np.ndarray, int, str]:
+    """At most so many steps of L-BFGS in coordinates u, `vector = start + L^-T u` for a factor L."""
+    largest = np.inf
+
+    def vector(u: np.ndarray) -> np.ndarray:
+        return start + (u if factor is None else solve_triangular(factor, u, trans=1, lower=True))
+
+    def whitened(u: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal largest
+        value, gradient = objective(vector(u))
+        largest = float(np.abs(gradient).max())
+        return value, gradient if factor is None else solve_triangular(factor, gradient, lower=True)
+
+    def stop_if_converged(_: Any) -> None:
+        if largest <= tolerance:
+            raise StopIteration
+
+    # The gradient in the model's own coordinates is the only test of convergence.
+    options: Any = {"maxiter": most, "maxfun": 4 * most, "gtol": 0.0, "ftol": 0.0, "maxcor": 30}
+    found = minimize(  # type: ignore[call-overload]
+        whitened,
+        np.zeros_like(start),
+        jac=True,
+        method="L-BFGS-B",
+        options=options,
+        callback=stop_if_converged,
+    )
+    message = "the gradient is within the tolerance" if largest <= tolerance else str(found.message)
+    return vector(found.x), int(found.nit), message
+
+
+def _whitening(model: NormalizedGLM, params: Params, data: Tensor, output_penalty: float) -> np.ndarray:
+    """A factor of the exact Fisher matrix plus that of the penalty, damped, in the order of the vector."""
+    total = closed_form_fisher(model, params, data, order="tensor").matrix
+    if output_penalty:
+        like_a_gaussian = replace(model, family=Gaussian(1 / output_penalty))
+        total = total + closed_form_fisher(like_a_gaussian, params, data, order="tensor").matrix
+    damping = max(_DAMPING * float(total.trace()) / len(total), torch.finfo(total.dtype).tiny)
+    return torch.linalg.cholesky(total + damping * torch.eye(len(total)).to(total)).cpu().numpy()
 
 
 def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: Tensor) -> None:
     """Raise an error for data, targets or a start that cannot be fitted."""
-    check_params(params, data)
     bad = int((~torch.isfinite(data)).any(1).sum())
     if bad or not len(data):
         raise ValueError(
@@ -122,9 +176,7 @@ def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: 
     model.family.check_targets(targets, eta)
 
 
-def _flat(
-    loss: Callable[[Params], Tensor], like: Params
-) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Callable[[np.ndarray], Params]]:
+def _flat(loss: Callable[[Params], Tensor], like: Params) -> tuple[Objective, Callable[[np.ndarray], Params]]:
     """The loss and its gradient as functions of one flat numpy vector, and the way back to a dict."""
 
     def unflatten(vector: np.ndarray) -> Params:

@@ -5,12 +5,16 @@ eta. Source: Ba et al. 2016, section 5.2.1.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from normgeom.geometry.families import Family
 from normgeom.norms import NoNorm, Norm, check_shapes, normalize
+
+if TYPE_CHECKING:
+    from normgeom.geometry.fit import FitResult
 
 Params = dict[str, Tensor]
 
@@ -80,6 +84,12 @@ class NormalizedGLM:
         eta = self(params, data)
         self.family.check(eta)
         return self.family.sample(eta, generator=generator)
+
+    def fit(self, params: Params, data: Tensor, targets: Tensor, **options: Any) -> "FitResult":
+        """Minimize the mean negative log-likelihood from `params`; see `normgeom.geometry.fit.fit`."""
+        from normgeom.geometry.fit import fit
+
+        return fit(self, params, data, targets, **options)
 
 
 def check_params(params: Params, data: Tensor) -> None:
