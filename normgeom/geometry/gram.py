@@ -1,16 +1,20 @@
 """The running sum `F = sum_n K_n^T K_n` of rows held as factors."""
 
 import torch
+from torch import Tensor
 
 from normgeom.geometry.factors import Factor, Rows
 
+_FEATURES_A_BLOCK = 16
+_PRODUCTS_AT_ONCE = 2**18
+
 
 class GramSum:
-    """The running sum `F = sum_n K_n^T K_n`, by blocks between factors, symmetric ones stored packed.
+    """The running sum `F = sum_n K_n^T K_n`, by blocks between factors.
 
     A block of two Kronecker factors is `sum_n (left^T left')_n (x) (right right'^T)_n`: one matrix product
-    over cases, of a tenth the work of `K^T K` for ten outputs, and a quarter of that on the diagonal, where
-    both sides are symmetric.
+    over cases, of a tenth the work of `K^T K` for ten outputs, and about a quarter of that on the diagonal,
+    where both sides are symmetric.
     """
 
     def __init__(self) -> None:
@@ -22,7 +26,7 @@ class GramSum:
         self.rows = rows
         for k, first in enumerate(rows):
             for m, second in enumerate(rows[k:], k):
-                block = _packed_block(first) if k == m else _cross_block(first, second)
+                block = _own_block(first) if k == m else _cross_block(first, second)
                 if (k, m) in self.blocks:
                     self.blocks[k, m].add_(block)
                 else:
@@ -37,12 +41,7 @@ class GramSum:
             starts.append(starts[-1] + factor.size)
         for (k, m), block in self.blocks.items():
             rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
-            first, second = self.rows[k], self.rows[m]
-            target = out[rows, columns].unflatten(1, (second.units, second.inputs))
-            target = target.unflatten(0, (first.units, first.inputs))
-            whole = _unpacked_block(first, block) if k == m else block
-            sizes = (first.units, second.units, first.inputs, second.inputs)
-            torch.mul(whole.view(sizes).transpose(1, 2), scale, out=target)
+            torch.mul(block, scale, out=out[rows, columns])
             if k != m:
                 out[columns, rows] = out[rows, columns].T
         order = torch.argsort(own)[permutation.to(own.device)]
@@ -51,48 +50,24 @@ class GramSum:
         return out[order].index_select(1, order)
 
 
-def _pairs(size: int, device: torch.device) -> torch.Tensor:
-    return torch.triu_indices(size, size, device=device)
-
-
-def _packed_block(factor: Factor) -> torch.Tensor:
-    """The upper halves of `sum_n (left^T left)_n (x) (right right^T)_n`: (unit pairs, input pairs)."""
+def _own_block(factor: Factor) -> torch.Tensor:
+    """`sum_n (left^T left)_n (x) (right right^T)_n` of one factor: (size, size)."""
     if factor.right is None:
-        rows = factor.left.flatten(0, 1)
-        return symmetric_product(rows)[:, None]
-    i, j = _pairs(factor.units, factor.left.device)
-    d, e = _pairs(factor.inputs, factor.left.device)
-    left = (factor.left.mT @ factor.left)[:, i, j]
-    right = factor.right[:, d] * factor.right[:, e]
-    return left.T @ right
-
-
-def _unpacked_block(factor: Factor, block: torch.Tensor) -> torch.Tensor:
-    if factor.right is None:
-        return block
-    return block.index_select(1, _unpacking(factor.inputs, block.device)).index_select(
-        0, _unpacking(factor.units, block.device)
-    )
-
-
-def _unpacking(size: int, device: torch.device) -> torch.Tensor:
-    """For each (row, column) of a symmetric matrix, its place in the packed upper half."""
-    index = torch.empty(size, size, dtype=torch.long, device=device)
-    i, j = _pairs(size, device)
-    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
-    return index.flatten()
+        return symmetric_product(factor.left.flatten(0, 1))
+    grams = weighted_grams(factor.left.mT @ factor.left, factor.right, factor.inputs)
+    return grams.view(factor.size, factor.size)
 
 
 def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
-    """`sum_n (left^T left')_n (x) (right right'^T)_n`: (units * units', inputs * inputs')."""
+    """`sum_n (left^T left')_n (x) (right right'^T)_n` of two factors: (size, size')."""
     if first.right is None and second.right is None:
-        return (first.left.flatten(0, 1).T @ second.left.flatten(0, 1)).reshape(-1, 1)
+        return first.left.flatten(0, 1).T @ second.left.flatten(0, 1)
+    ones = first.left.new_ones(len(first.left), 1)
+    right, other = (ones if f.right is None else f.right for f in (first, second))
     left = (first.left.mT @ second.left).flatten(1)
-    if first.right is None or second.right is None:
-        right = second.right if first.right is None else first.right
-        assert right is not None
-        return left.T @ right
-    return left.T @ (first.right[:, :, None] * second.right[:, None, :]).flatten(1)
+    products = left.T @ (right[:, :, None] * other[:, None, :]).flatten(1)
+    sizes = (first.units, second.units, first.inputs, second.inputs)
+    return products.view(sizes).transpose(1, 2).reshape(first.size, second.size)
 
 
 def symmetric_product(rows: torch.Tensor, tile: int = 1024) -> torch.Tensor:
@@ -106,3 +81,46 @@ def symmetric_product(rows: torch.Tensor, tile: int = 1024) -> torch.Tensor:
         torch.matmul(rows[:, start:stop].T, rows[:, start:], out=out[start:stop, start:])
         out[stop:, start:stop] = out[start:stop, stop:].T
     return out
+
+
+def weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
+    """Return `sum_n A_n,jk phi_n phi_n^T` at [j, :inputs, k, :inputs] of (units, size, units, size).
+
+    Both symmetries are used: pairs j <= k of units, and blocks of features on or right of the diagonal.
+    One matrix product a block, (pairs, cases) by (cases, products of features). Places beyond the inputs
+    are left for others to fill.
+    """
+    units, inputs = weights.shape[1], features.shape[1]
+    first, second = torch.triu_indices(units, units, device=weights.device)
+    pairs = columns(weights)[first * units + second]
+    grams = features.new_empty(len(pairs), size, size)
+    for start in range(0, inputs, _FEATURES_A_BLOCK):
+        stop = min(start + _FEATURES_A_BLOCK, inputs)
+        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop)
+        grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
+    pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
+    pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
+    # Whole rows are gathered, borders included: one pass over the result.
+    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
+    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
+
+
+def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int) -> Tensor:
+    """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
+    cases, inputs = features.shape
+    width, length = stop - start, inputs - start
+    # Few cases at a time, in one buffer: the products stay in the cache, and no fresh memory is touched.
+    chunk = min(cases, max(1, _PRODUCTS_AT_ONCE // (width * length)))
+    buffer = features.new_empty(chunk, width, length)
+    total = features.new_empty(len(pairs), width * length)
+    for some in range(0, cases, chunk):
+        here = features[some : some + chunk]
+        products = torch.mul(here[:, start:stop, None], here[:, None, start:], out=buffer[: len(here)])
+        weights = pairs[:, some : some + chunk]
+        torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
+    return total.reshape(-1, width, length)
+
+
+def columns(weights: Tensor) -> Tensor:
+    """(cases, units, units) as (units * units, cases)."""
+    return weights.permute(1, 2, 0).reshape(-1, len(weights))
