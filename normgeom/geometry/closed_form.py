@@ -18,15 +18,14 @@ import torch
 from torch import Tensor
 
 from normgeom.geometry.glm import NormalizedGLM, Params, check_params
+from normgeom.geometry.gram import columns, weighted_grams
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 from normgeom.norms import BatchNorm
 
 Reduction = Literal["mean", "sum"]
 
-_FEATURES_A_BLOCK = 16
 _BETWEEN_UNITS_AT_ONCE = 2**24
-_PRODUCTS_AT_ONCE = 2**17
 
 
 def closed_form_fisher(
@@ -138,7 +137,7 @@ def _neuron_major(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:
     units, inputs = weighting.shape[-1], phi.shape[1]
     size = inputs + (1 if z is None else 2)
     mixed = mix(jacobian.mixing, weighting)
-    whole = _weighted_grams(mix(jacobian.mixing, mixed.mT), phi, size)
+    whole = weighted_grams(mix(jacobian.mixing, mixed.mT), phi, size)
     if project is not None:
         inner = whole[:, :inputs, :, :inputs]
         # The features of one unit come last in turn: T_k on the right, then T_j on the left.
@@ -146,7 +145,7 @@ def _neuron_major(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:
         inner.copy_(project(inner.permute(2, 3, 0, 1)).permute(2, 3, 0, 1))
     for column, scale in ((inputs, None), (inputs + 1, z))[: size - inputs]:
         weights = mixed if scale is None else mixed * scale[:, None, :]
-        border = (_columns(weights) @ phi).reshape(units, units, inputs).transpose(0, 1)
+        border = (columns(weights) @ phi).reshape(units, units, inputs).transpose(0, 1)
         border = border if project is None else project(border)
         whole[:, column, :, :inputs] = border
         whole[:, :inputs, :, column] = border.permute(1, 2, 0)
@@ -162,47 +161,3 @@ def _fill_outputs(whole: Tensor, bias: int, weighting: Tensor, z: Tensor | None)
         whole[:, gain, :, bias] = weighted.sum(0).T
         whole[:, gain, :, gain] = torch.einsum("njk,nj->jk", weighted, z)
     return whole
-
-
-def _weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
-    """Return `sum_n A_n,jk phi_n phi_n^T` at [j, :inputs, k, :inputs] of (units, size, units, size).
-
-    Both symmetries are used: pairs j <= k of units, and blocks of features on or right of the diagonal.
-    One matrix product a block, (pairs, cases) by (cases, products of features). Places beyond the inputs
-    are left for others to fill.
-    """
-    units, inputs = weights.shape[1], features.shape[1]
-    first, second = torch.triu_indices(units, units, device=weights.device)
-    pairs = weights.flatten(1).index_select(1, first * units + second).T
-    grams = features.new_empty(len(pairs), size, size)
-    # One small buffer for all products: they stay in the cache, and no fresh memory is touched.
-    products = features.new_empty(max(_PRODUCTS_AT_ONCE, min(_FEATURES_A_BLOCK, inputs) * inputs))
-    for start in range(0, inputs, _FEATURES_A_BLOCK):
-        stop = min(start + _FEATURES_A_BLOCK, inputs)
-        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop, products)
-        grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
-    pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
-    pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
-    # Whole rows are gathered, borders included: one pass over the result.
-    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
-    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
-
-
-def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int, buffer: Tensor) -> Tensor:
-    """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
-    cases, inputs = features.shape
-    width, length = stop - start, inputs - start
-    chunk = max(1, len(buffer) // (width * length))
-    total = features.new_empty(len(pairs), width * length)
-    for some in range(0, cases, chunk):
-        here = features[some : some + chunk]
-        products = buffer[: len(here) * width * length].view(len(here), width, length)
-        torch.mul(here[:, start:stop, None], here[:, None, start:], out=products)
-        weights = pairs[:, some : some + chunk]
-        torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
-    return total.reshape(-1, width, length)
-
-
-def _columns(weights: Tensor) -> Tensor:
-    """(cases, units, units) as (units * units, cases)."""
-    return weights.permute(1, 2, 0).reshape(-1, len(weights))

@@ -114,20 +114,26 @@ def case_traces(rows: Rows) -> torch.Tensor:
     return torch.stack(parts).sum(0)
 
 
-def dual(rows: Rows, others: Rows | None = None) -> torch.Tensor:
-    """Return the Gram matrix of the rows, `K K^T`: (cases * rows, other cases * other rows).
+def dual(rows: Rows, tile: int = 256) -> torch.Tensor:
+    """Return the Gram matrix of the rows, `K K^T`: (cases * rows, cases * rows).
 
-    Its nonzero eigenvalues are those of `sum_n K_n^T K_n`.
+    Its nonzero eigenvalues are those of `sum_n K_n^T K_n`. A Kronecker factor adds
+    `left left^T * right right^T`; tiles below the diagonal are copied from above.
     """
-    others = rows if others is None else others
-    out: torch.Tensor | None = None
-    for mine, theirs in zip(rows, others, strict=True):
-        block = mine.left.flatten(0, 1) @ theirs.left.flatten(0, 1).T
-        if mine.right is not None and theirs.right is not None:
-            shape = (*mine.left.shape[:2], *theirs.left.shape[:2])
-            block.view(shape).mul_((mine.right @ theirs.right.T)[:, None, :, None])
-        out = block if out is None else out.add_(block)
-    assert out is not None
+    cases, count, _ = rows[0].left.shape
+    out = rows[0].left.new_zeros(cases * count, cases * count)
+    for factor in rows:
+        left = factor.left.flatten(0, 1)
+        inputs = None
+        if factor.right is not None:
+            inputs = (factor.right @ factor.right.T).repeat_interleave(count, 0).repeat_interleave(count, 1)
+        for start in range(0, len(left), tile):
+            stop = min(start + tile, len(left))
+            block, target = left[start:stop] @ left[start:].T, out[start:stop, start:]
+            target.add_(block) if inputs is None else target.addcmul_(block, inputs[start:stop, start:])
+    for start in range(0, len(out), tile):
+        stop = min(start + tile, len(out))
+        out[stop:, start:stop] = out[start:stop, stop:].T
     return out
 
 
@@ -156,109 +162,6 @@ def apply_transpose(rows: Rows, weights: torch.Tensor, size: int) -> torch.Tenso
         left = (weights[:, None] @ factor.left)[:, 0]
         for piece in factor.pieces:
             torch.mm(left.T, factor.right[:, piece.first : piece.last], out=factor.places(out, piece))
-    return out
-
-
-class GramSum:
-    """The running sum `F = sum_n K_n^T K_n`, by blocks between factors, symmetric ones stored packed.
-
-    A block of two Kronecker factors is `sum_n (left^T left')_n (x) (right right'^T)_n`: one matrix product
-    over cases, of a tenth the work of `K^T K` for ten outputs, and a quarter of that on the diagonal, where
-    both sides are symmetric.
-    """
-
-    def __init__(self) -> None:
-        self.blocks: dict[tuple[int, int], torch.Tensor] = {}
-        self.rows: Rows = ()
-
-    def add(self, rows: Rows) -> None:
-        """Add the rows of some cases."""
-        self.rows = rows
-        for k, first in enumerate(rows):
-            for m, second in enumerate(rows[k:], k):
-                block = _packed_block(first) if k == m else _cross_block(first, second)
-                if (k, m) in self.blocks:
-                    self.blocks[k, m].add_(block)
-                else:
-                    self.blocks[k, m] = block
-
-    def matrix(self, permutation: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        """Return the sum times `scale`, row and column k belonging to parameter `permutation[k]`."""
-        own = torch.cat([factor.positions for factor in self.rows])
-        out = self.rows[0].left.new_empty(len(own), len(own))
-        starts = [0]
-        for factor in self.rows:
-            starts.append(starts[-1] + factor.size)
-        for (k, m), block in self.blocks.items():
-            rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
-            first, second = self.rows[k], self.rows[m]
-            target = out[rows, columns].unflatten(1, (second.units, second.inputs))
-            target = target.unflatten(0, (first.units, first.inputs))
-            whole = _unpacked_block(first, block) if k == m else block
-            sizes = (first.units, second.units, first.inputs, second.inputs)
-            torch.mul(whole.view(sizes).transpose(1, 2), scale, out=target)
-            if k != m:
-                out[columns, rows] = out[rows, columns].T
-        order = torch.argsort(own)[permutation.to(own.device)]
-        if torch.equal(order, torch.arange(len(order), device=order.device)):
-            return out
-        return out[order].index_select(1, order)
-
-
-def _pairs(size: int, device: torch.device) -> torch.Tensor:
-    return torch.triu_indices(size, size, device=device)
-
-
-def _packed_block(factor: Factor) -> torch.Tensor:
-    """The upper halves of `sum_n (left^T left)_n (x) (right right^T)_n`: (unit pairs, input pairs)."""
-    if factor.right is None:
-        rows = factor.left.flatten(0, 1)
-        return symmetric_product(rows)[:, None]
-    i, j = _pairs(factor.units, factor.left.device)
-    d, e = _pairs(factor.inputs, factor.left.device)
-    left = (factor.left.mT @ factor.left)[:, i, j]
-    right = factor.right[:, d] * factor.right[:, e]
-    return left.T @ right
-
-
-def _unpacked_block(factor: Factor, block: torch.Tensor) -> torch.Tensor:
-    if factor.right is None:
-        return block
-    return block.index_select(1, _unpacking(factor.inputs, block.device)).index_select(
-        0, _unpacking(factor.units, block.device)
-    )
-
-
-def _unpacking(size: int, device: torch.device) -> torch.Tensor:
-    """For each (row, column) of a symmetric matrix, its place in the packed upper half."""
-    index = torch.empty(size, size, dtype=torch.long, device=device)
-    i, j = _pairs(size, device)
-    index[i, j] = index[j, i] = torch.arange(len(i), device=device)
-    return index.flatten()
-
-
-def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
-    """`sum_n (left^T left')_n (x) (right right'^T)_n`: (units * units', inputs * inputs')."""
-    if first.right is None and second.right is None:
-        return (first.left.flatten(0, 1).T @ second.left.flatten(0, 1)).reshape(-1, 1)
-    left = (first.left.mT @ second.left).flatten(1)
-    if first.right is None or second.right is None:
-        right = second.right if first.right is None else first.right
-        assert right is not None
-        return left.T @ right
-    return left.T @ (first.right[:, :, None] * second.right[:, None, :]).flatten(1)
-
-
-def symmetric_product(rows: torch.Tensor, tile: int = 1024) -> torch.Tensor:
-    """Return `rows.T @ rows`, the lower tiles copied from the upper: about half the work for wide rows."""
-    size = rows.shape[1]
-    if size <= 2 * tile:
-        return rows.T @ rows
-    out = rows.new_empty(size, size)
-    for start in range(0, size, tile):
-        stop = min(start + tile, size)
-        torch.matmul(rows[:, start:stop].T, rows[:, start:], out=out[start:stop, start:])
-        out[stop:, start:stop] = out[start:stop, stop:].T
     return out
 
 

@@ -15,7 +15,8 @@ from normgeom.geometry import cotangents
 from normgeom.geometry.batches import batches, case_slices
 from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
-from normgeom.geometry.factors import GramSum, case_bytes, case_traces, squares
+from normgeom.geometry.factors import case_bytes, case_traces, squares
+from normgeom.geometry.gram import GramSum
 from normgeom.geometry.jacobian import has_closed_form
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse.linalg
 import torch
 
 from normgeom.geometry import cotangents
 from normgeom.geometry.batches import batches, case_slices
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
-from normgeom.geometry.factors import GramSum, Rows, dual
+from normgeom.geometry.factors import Rows, dual
 from normgeom.geometry.fisher import BUDGET, Run
+from normgeom.geometry.gram import GramSum
 from normgeom.geometry.per_example import rows_by_case
 from normgeom.geometry.products import BatchProduct, RowProduct, choose_mode
 from normgeom.geometry.routes import Route, choose
@@ -143,7 +143,9 @@ class FisherOperator:
             raise ValueError(f"k must be between 1 and the {self.shape[0]} parameters; got {k}.")
         small = self._small_matrix()
         if small is not None:
-            values = _top(small, k) / (self._cases if self.reduction == "mean" else 1)
+            values = torch.linalg.eigvalsh(small).flip(0)[:k] / (
+                self._cases if self.reduction == "mean" else 1
+            )
         elif k >= self.shape[0] - 1:
             return torch.linalg.eigvalsh(self.to_dense()).flip(0)[:k]
         else:
@@ -270,12 +272,3 @@ class FisherOperator:
         gram = GramSum()
         gram.add(self.rows)
         return gram.matrix(torch.arange(self.shape[0]))
-
-
-def _top(matrix: torch.Tensor, k: int) -> torch.Tensor:
-    """The k largest eigenvalues, descending."""
-    size = len(matrix)
-    if matrix.device.type != "cpu" or k >= size // 8:
-        return torch.linalg.eigvalsh(matrix).flip(0)[:k]
-    values = scipy.linalg.eigvalsh(matrix.numpy(), subset_by_index=(size - k, size - 1))
-    return torch.from_numpy(values[::-1].copy())

@@ -10,7 +10,6 @@ from normgeom.geometry import cotangents
 from normgeom.geometry.evaluator import evaluator
 from normgeom.geometry.factors import (
     Factor,
-    GramSum,
     Rows,
     case_matrices,
     case_traces,
@@ -18,6 +17,7 @@ from normgeom.geometry.factors import (
     dense_rows,
 )
 from normgeom.geometry.fisher import Run, closed_form_applies, refuse_if_too_large
+from normgeom.geometry.gram import GramSum
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route

@@ -126,8 +126,17 @@ class _Recorder(PlainKernels):
             return NotImplemented
         return self.affine(F.group_norm(input, num_groups, None, None, eps), weight, bias, (1,))
 
-    def batch_norm(self, input: torch.Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-                   training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+    def batch_norm(
+        self,
+        input: torch.Tensor,
+        running_mean: Any,
+        running_var: Any,
+        weight: Any = None,
+        bias: Any = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Any:
         """Batch norm with frozen statistics, parameters per channel."""
         if training or (self.name(weight) is None and self.name(bias) is None):
             return NotImplemented

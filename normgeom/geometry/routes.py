@@ -142,8 +142,15 @@ def _flat_gradient(
 def _close(a: torch.Tensor, b: torch.Tensor, floor: float = 0.0) -> bool:
     """Whether a is b to half the digits of the type, or to rounding of numbers of size `floor`."""
     eps = torch.finfo(a.dtype).eps
-    scale = eps**0.5 * float(b.detach().abs().max() if b.numel() else 0) + 1e3 * eps * floor
-    return bool(((a - b).detach().abs() <= scale).all())
+    return _largest(a - b) <= eps**0.5 * _largest(b) + 1e3 * eps * floor
+
+
+def _largest(values: torch.Tensor) -> float:
+    """The largest absolute value, NaN if there is one, in one pass and without a copy."""
+    if not values.numel():
+        return 0.0
+    low, high = values.detach().aminmax()
+    return float(torch.maximum(-low, high))
 
 
 def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, single: torch.Tensor) -> bool:
@@ -162,7 +169,7 @@ def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, 
     rows = torch.cat([dense_rows(block.rows, model.size) for block in blocks])[:, 0]
     sizes = [value.numel() for value in model.params.values()]
     pairs = zip(rows.split(sizes, 1), single.split(sizes, 1), strict=True)
-    return all(_close(a, b, float(single.abs().max())) for a, b in pairs)
+    return all(_close(a, b, _largest(single)) for a, b in pairs)
 
 
 def _whole(rows: torch.Tensor) -> Rows:

@@ -1,0 +1,127 @@
+"""The running sum `F = sum_n K_n^T K_n` of rows held as factors."""
+
+import torch
+from torch import Tensor
+
+from normgeom.geometry.factors import Factor, Rows
+
+_FEATURES_A_BLOCK = 16
+_PRODUCTS_AT_ONCE = 2**17
+
+
+class GramSum:
+    """The running sum `F = sum_n K_n^T K_n`, by blocks between factors.
+
+    A block of two Kronecker factors is `sum_n (left^T left')_n (x) (right right'^T)_n`: one matrix product
+    over cases, of a tenth the work of `K^T K` for ten outputs, and about a quarter of that on the diagonal,
+    where both sides are symmetric.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[int, int], torch.Tensor] = {}
+        self.rows: Rows = ()
+
+    def add(self, rows: Rows) -> None:
+        """Add the rows of some cases."""
+        self.rows = rows
+        for k, first in enumerate(rows):
+            for m, second in enumerate(rows[k:], k):
+                block = _own_block(first) if k == m else _cross_block(first, second)
+                if (k, m) in self.blocks:
+                    self.blocks[k, m].add_(block)
+                else:
+                    self.blocks[k, m] = block
+
+    def matrix(self, permutation: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """Return the sum times `scale`, row and column k belonging to parameter `permutation[k]`."""
+        own = torch.cat([factor.positions for factor in self.rows])
+        out = self.rows[0].left.new_empty(len(own), len(own))
+        starts = [0]
+        for factor in self.rows:
+            starts.append(starts[-1] + factor.size)
+        for (k, m), block in self.blocks.items():
+            rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
+            torch.mul(block, scale, out=out[rows, columns])
+            if k != m:
+                out[columns, rows] = out[rows, columns].T
+        order = torch.argsort(own)[permutation.to(own.device)]
+        if torch.equal(order, torch.arange(len(order), device=order.device)):
+            return out
+        return out[order].index_select(1, order)
+
+
+def _own_block(factor: Factor) -> torch.Tensor:
+    """`sum_n (left^T left)_n (x) (right right^T)_n` of one factor: (size, size)."""
+    if factor.right is None:
+        return symmetric_product(factor.left.flatten(0, 1))
+    grams = weighted_grams(factor.left.mT @ factor.left, factor.right, factor.inputs)
+    return grams.view(factor.size, factor.size)
+
+
+def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
+    """`sum_n (left^T left')_n (x) (right right'^T)_n` of two factors: (size, size')."""
+    if first.right is None and second.right is None:
+        return first.left.flatten(0, 1).T @ second.left.flatten(0, 1)
+    ones = first.left.new_ones(len(first.left), 1)
+    right, other = (ones if f.right is None else f.right for f in (first, second))
+    left = (first.left.mT @ second.left).flatten(1)
+    products = left.T @ (right[:, :, None] * other[:, None, :]).flatten(1)
+    sizes = (first.units, second.units, first.inputs, second.inputs)
+    return products.view(sizes).transpose(1, 2).reshape(first.size, second.size)
+
+
+def symmetric_product(rows: torch.Tensor, tile: int = 1024) -> torch.Tensor:
+    """Return `rows.T @ rows`, the lower tiles copied from the upper: about half the work for wide rows."""
+    size = rows.shape[1]
+    if size <= 2 * tile:
+        return rows.T @ rows
+    out = rows.new_empty(size, size)
+    for start in range(0, size, tile):
+        stop = min(start + tile, size)
+        torch.matmul(rows[:, start:stop].T, rows[:, start:], out=out[start:stop, start:])
+        out[stop:, start:stop] = out[start:stop, stop:].T
+    return out
+
+
+def weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
+    """Return `sum_n A_n,jk phi_n phi_n^T` at [j, :inputs, k, :inputs] of (units, size, units, size).
+
+    Both symmetries are used: pairs j <= k of units, and blocks of features on or right of the diagonal.
+    One matrix product a block, (pairs, cases) by (cases, products of features). Places beyond the inputs
+    are left for others to fill.
+    """
+    units, inputs = weights.shape[1], features.shape[1]
+    first, second = torch.triu_indices(units, units, device=weights.device)
+    pairs = weights.flatten(1).index_select(1, first * units + second).T
+    grams = features.new_empty(len(pairs), size, size)
+    # One small buffer for all products: they stay in the cache, and no fresh memory is touched.
+    products = features.new_empty(max(_PRODUCTS_AT_ONCE, min(_FEATURES_A_BLOCK, inputs) * inputs))
+    for start in range(0, inputs, _FEATURES_A_BLOCK):
+        stop = min(start + _FEATURES_A_BLOCK, inputs)
+        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop, products)
+        grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
+    pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
+    pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
+    # Whole rows are gathered, borders included: one pass over the result.
+    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
+    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
+
+
+def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int, buffer: Tensor) -> Tensor:
+    """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
+    cases, inputs = features.shape
+    width, length = stop - start, inputs - start
+    chunk = max(1, len(buffer) // (width * length))
+    total = features.new_empty(len(pairs), width * length)
+    for some in range(0, cases, chunk):
+        here = features[some : some + chunk]
+        products = buffer[: len(here) * width * length].view(len(here), width, length)
+        torch.mul(here[:, start:stop, None], here[:, None, start:], out=products)
+        weights = pairs[:, some : some + chunk]
+        torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
+    return total.reshape(-1, width, length)
+
+
+def columns(weights: Tensor) -> Tensor:
+    """(cases, units, units) as (units * units, cases)."""
+    return weights.permute(1, 2, 0).reshape(-1, len(weights))
