@@ -6,7 +6,7 @@ from torch import Tensor
 from normgeom.geometry.factors import Factor, Rows
 
 _FEATURES_A_BLOCK = 16
-_PRODUCTS_AT_ONCE = 2**17
+_PRODUCTS_AT_ONCE = 2**18
 
 
 class GramSum:

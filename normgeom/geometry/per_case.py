@@ -100,7 +100,7 @@ class PerCaseFisher:
         features, z, inputs = jacobian.unit_features(), jacobian.z, jacobian.features.shape[1]
         mixed = mix(jacobian.mixing, weighting)
         weight_row = _row(mix(jacobian.mixing, mixed.mT), mixed, features, z)
-        bias_row = _row(mixed.mT, weighting, features, z)
+        bias_row = weight_row if jacobian.mixing is None else _row(mixed.mT, weighting, features, z)
         torch.mul(features[..., None], weight_row, out=rows[:, :, :inputs])
         rows[:, :, inputs] = bias_row[:, :, 0]
         if z is not None:
