@@ -84,7 +84,7 @@ def test_the_jacobian_in_factors_is_dense_autograd(norm):
 
 
 @every_norm
-@pytest.mark.parametrize("inputs", [1, 16, 17, 40])
+@pytest.mark.parametrize("inputs", [1, 16, 17, 40, 83])
 def test_blocks_of_features_fit_together(norm, inputs):
     model, params, data = problem(norm, "categorical", inputs=inputs, units=3, cases=9, eps=0.01)
     expected = oracles.dense_glm_fisher(model, params, data)
