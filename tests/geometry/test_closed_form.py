@@ -95,7 +95,7 @@ def test_blocks_of_features_fit_together(norm, inputs):
 def test_chunks_of_cases_add_up(norm, monkeypatch):
     model, params, data = problem(norm, "categorical", cases=23)
     whole = closed_form_fisher(model, params, data).matrix
-    monkeypatch.setattr("normgeom.geometry.closed_form._PRODUCTS_AT_ONCE", 100)
+    monkeypatch.setattr("normgeom.geometry.gram._PRODUCTS_AT_ONCE", 100)
     torch.testing.assert_close(closed_form_fisher(model, params, data).matrix, whole, rtol=1e-12, atol=1e-14)
 
 
