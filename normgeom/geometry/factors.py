@@ -82,9 +82,8 @@ Rows = Sequence[Factor]
 def case_bytes(rows: Rows) -> int:
     """Return the bytes that one case needs while its rows are added to a `GramSum`."""
     lefts = sum(f.left[0].numel() for f in rows)
-    pairs = max(
-        a.units * b.units + a.inputs * b.inputs for a in rows for b in rows if a.right is not None or a is b
-    )
+    kronecker = [f for f in rows if f.right is not None]
+    pairs = max((a.units * b.units + a.inputs * b.inputs for a in rows for b in kronecker), default=0)
     return (lefts + pairs) * rows[0].left.dtype.itemsize
 
 

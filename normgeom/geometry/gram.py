@@ -42,7 +42,7 @@ class GramSum:
             starts.append(starts[-1] + factor.size)
         for (k, m), block in self.blocks.items():
             rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
-            torch.mul(block, scale, out=out[rows, columns])
+            _place(self.rows[k] if k == m else None, block, out[rows, columns], scale)
             if k != m:
                 out[columns, rows] = out[rows, columns].T
         order = torch.argsort(own)[permutation.to(own.device)]
@@ -52,11 +52,22 @@ class GramSum:
 
 
 def _own_block(factor: Factor) -> torch.Tensor:
-    """`sum_n (left^T left)_n (x) (right right^T)_n` of one factor: (size, size)."""
+    """`sum_n (left^T left)_n (x) (right right^T)_n` of a factor, for a Kronecker one by pairs of units."""
     if factor.right is None:
         return symmetric_product(factor.left.flatten(0, 1))
-    grams = weighted_grams(factor.left.mT @ factor.left, factor.right, factor.inputs)
-    return grams.view(factor.size, factor.size)
+    return _pair_grams(factor.left.mT @ factor.left, factor.right, factor.inputs)
+
+
+def _place(factor: Factor | None, block: Tensor, target: Tensor, scale: float) -> None:
+    """Write a block times `scale` to its place; pairs of units are spread row by row of units."""
+    if factor is None or factor.right is None:
+        torch.mul(block, scale, out=target)
+        return
+    pair, inputs = _pair_index(factor.units, block.device), factor.inputs
+    buffer = block.new_empty(factor.units, inputs, inputs)
+    for row, places in zip(pair, target.split(inputs), strict=True):
+        torch.index_select(block, 0, row, out=buffer)
+        torch.mul(buffer.transpose(0, 1), scale, out=places.unflatten(1, (factor.units, inputs)))
 
 
 def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
@@ -91,6 +102,15 @@ def weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     One matrix product a block, (pairs, cases) by (cases, products of features). Places beyond the inputs
     are left for others to fill.
     """
+    units = weights.shape[1]
+    grams, pair = _pair_grams(weights, features, size), _pair_index(units, weights.device)
+    # Whole rows are gathered, borders included: one pass over the result.
+    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
+    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
+
+
+def _pair_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
+    """Return `sum_n A_n,jk phi_n phi_n^T` for j <= k: (pairs, size, size), filled up to the inputs."""
     units, inputs = weights.shape[1], features.shape[1]
     first, second = torch.triu_indices(units, units, device=weights.device)
     pairs = weights.flatten(1).index_select(1, first * units + second).T
@@ -104,11 +124,15 @@ def weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
             tile = _products_summed(pairs, features[:, start:stop], features[:, left:right], buffer)
             grams[:, start:stop, left:right] = tile
         grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
-    pair = torch.empty(units, units, dtype=torch.long, device=grams.device)
-    pair[first, second] = pair[second, first] = torch.arange(len(first), device=grams.device)
-    # Whole rows are gathered, borders included: one pass over the result.
-    rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
-    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
+    return grams
+
+
+def _pair_index(units: int, device: torch.device) -> Tensor:
+    """For units j and k, the number of their pair among those with j <= k: (units, units)."""
+    first, second = torch.triu_indices(units, units, device=device)
+    pair = torch.empty(units, units, dtype=torch.long, device=device)
+    pair[first, second] = pair[second, first] = torch.arange(len(first), device=device)
+    return pair
 
 
 def _products_summed(pairs: Tensor, rows: Tensor, others: Tensor, buffer: Tensor) -> Tensor:
