@@ -1,1 +1,1 @@
-"""One script for each table and figure, and the benchmarks."""
+"""One script per table or figure: `compute` returns rows, `draw` draws rows, `write` saves what both made."""

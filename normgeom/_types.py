@@ -21,3 +21,4 @@ Data = Shaped[Array, "cases inputs"]
 Summed = Shaped[Array, "cases units"]
 PerUnit = Shaped[Array, "units"]
 Statistic = Shaped[Array, "#cases #units"] | int | float
+NumberOrPerUnit = Any  # a number, a SymPy expression, or shape (units,)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from normgeom._types import Data, PerUnit, Weight
+from normgeom._types import Data, NumberOrPerUnit, Weight
 from normgeom.norms import BatchNorm, FrozenBatchNorm, Norm, normalize, summed_inputs
 
 
@@ -56,9 +56,9 @@ class NormLayer:
 
     norm: Norm
     eps: float = 0.0
-    gain: PerUnit | float = 1.0
-    bias: PerUnit | float = 0.0
-    bias_before: PerUnit | float = 0.0
+    gain: NumberOrPerUnit = 1.0
+    bias: NumberOrPerUnit = 0.0
+    bias_before: NumberOrPerUnit = 0.0
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -122,9 +122,18 @@ class ModuleLayer:
 
     @property
     def eps(self) -> float:
-        """The module's `eps`; `nn.RMSNorm(eps=None)` means float32's machine epsilon up to float32."""
+        """The module's `eps`; None (`nn.RMSNorm`) is the machine epsilon of the type, here float64's."""
         eps = getattr(self.module, "eps", 0.0)
         return torch.finfo(torch.float64).eps if eps is None else float(eps)
+
+    def in_type(self, dtype: torch.dtype) -> "ModuleLayer":
+        """Return the layer with the eps that it has in this type, where that depends on the type.
+
+        `nn.RMSNorm(eps=None)` takes the machine epsilon of the type it computes in: float32 for half types.
+        """
+        if getattr(self.module, "eps", 0.0) is not None:
+            return self
+        return self.with_eps(min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps))
 
     @property
     def mode(self) -> str:
@@ -147,11 +156,21 @@ class ModuleLayer:
 
     def __call__(self, weight: Weight, data: Data, /) -> torch.Tensor:
         """Return the module's outputs for the summed inputs."""
-        state = {
-            key: value.detach().clone().to(weight.device, weight.dtype if value.is_floating_point() else None)
-            for key, value in self.module.state_dict(keep_vars=True).items()
+        return torch.func.functional_call(self.module, self._state(weight), (summed_inputs(weight, data),))
+
+    def changed_buffers(self, weight: Weight, data: Data) -> list[str]:
+        """Return the names of the buffers that a call would change."""
+        before, state = self._state(weight), self._state(weight)
+        torch.func.functional_call(self.module, state, (summed_inputs(weight, data),))
+        return [name for name, value in state.items() if not torch.equal(value, before[name])]
+
+    def _state(self, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Copies of parameters and buffers, in the type and on the device of a tensor."""
+        state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return {
+            name: value.detach().clone().to(like.device, like.dtype if value.is_floating_point() else None)
+            for name, value in state.items()
         }
-        return torch.func.functional_call(self.module, state, (summed_inputs(weight, data),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +201,9 @@ def as_layer(
     layer: Any,
     *,
     eps: float | None = None,
-    gain: PerUnit | float = 1.0,
-    bias: PerUnit | float = 0.0,
-    bias_before: PerUnit | float = 0.0,
+    gain: NumberOrPerUnit = 1.0,
+    bias: NumberOrPerUnit = 0.0,
+    bias_before: NumberOrPerUnit = 0.0,
     name: str = "",
 ) -> Layer:
     """Return a layer for a norm, a module on the summed inputs, a function of (weight, data), or a layer.

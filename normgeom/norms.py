@@ -8,15 +8,16 @@ every closed form asks for these lines, and nothing re-derives a norm.
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import sympy
 import torch
 
-from normgeom._types import Array, Data, PerUnit, Statistic, Summed, Weight
+from normgeom._types import Array, Data, NumberOrPerUnit, PerUnit, Statistic, Summed, Weight
 
 
+@runtime_checkable
 class Norm(Protocol):
     """What a normalization must offer: its two statistics."""
 
@@ -24,7 +25,7 @@ class Norm(Protocol):
         """Return mean and variance of the summed inputs, broadcastable to (cases, units)."""
 
 
-def summed_inputs(weight: Weight, data: Data, bias_before: PerUnit | float = 0) -> Summed:
+def summed_inputs(weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0) -> Summed:
     """Return `a = data @ weight.T`, plus a bias that the normalization will see (none in the paper)."""
     return data @ weight.T + bias_before
 
@@ -38,12 +39,12 @@ class BatchNorm:
     """
 
     def statistics(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
+        self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0
     ) -> tuple[Statistic, Statistic]:
         """Mean and variance over cases, each of shape (1, units)."""
         return _moments(summed_inputs(weight, data, bias_before), axis=0)
 
-    def freeze(self, weight: Weight, data: Data, bias_before: PerUnit | float = 0) -> "FrozenBatchNorm":
+    def freeze(self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0) -> "FrozenBatchNorm":
         """Return the norm that keeps the statistics of this weight and data (evaluation mode)."""
         mean, variance = _moments(summed_inputs(weight, data, bias_before), axis=0)
         return FrozenBatchNorm(mean[0], variance[0])
@@ -61,7 +62,7 @@ class FrozenBatchNorm:
     variance: PerUnit
 
     def statistics(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
+        self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0
     ) -> tuple[Statistic, Statistic]:
         """Return the frozen mean and variance, each of shape (1, units)."""
         return _like(self.mean, weight)[None, :], _like(self.variance, weight)[None, :]
@@ -75,7 +76,7 @@ class WeightNorm:
     """
 
     def statistics(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
+        self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0
     ) -> tuple[Statistic, Statistic]:
         """Return 0 and the squared length of each row of the weight, of shape (1, units)."""
         return 0, (weight**2).sum(axis=1)[None, :]
@@ -89,7 +90,7 @@ class LayerNorm:
     """
 
     def statistics(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
+        self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0
     ) -> tuple[Statistic, Statistic]:
         """Mean and variance over units, each of shape (cases, 1)."""
         return _moments(summed_inputs(weight, data, bias_before), axis=1)
@@ -103,7 +104,7 @@ class RMSNorm:
     """
 
     def statistics(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
+        self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0
     ) -> tuple[Statistic, Statistic]:
         """Return 0 and the mean square over units, of shape (cases, 1)."""
         summed = summed_inputs(weight, data, bias_before)
@@ -129,14 +130,14 @@ class NoNorm:
     """No normalization: `z = a`. Its variance is the number 1, not an estimate, so eps does not apply."""
 
     def statistics(
-        self, weight: Weight, data: Data, bias_before: PerUnit | float = 0
+        self, weight: Weight, data: Data, bias_before: NumberOrPerUnit = 0
     ) -> tuple[Statistic, Statistic]:
         """Return 0 and 1."""
         return 0, 1
 
 
 def normalize(
-    norm: Norm, weight: Weight, data: Data, *, eps: float = 0.0, bias_before: PerUnit | float = 0
+    norm: Norm, weight: Weight, data: Data, *, eps: float = 0.0, bias_before: NumberOrPerUnit = 0
 ) -> Summed:
     """Return the normalized summed inputs `z = (a - mu) / sqrt(sigma^2 + eps)`, before gain and bias.
 
@@ -168,8 +169,12 @@ def normalize(
     mean, variance = norm.statistics(weight, data, *extra)
     centred = summed_inputs(weight, data, bias_before) - mean
     if isinstance(variance, int | float):
-        return centred if variance == 1 else centred / _root(np.asarray(variance))
-    return _exact(centred) / _root(variance + eps)
+        return centred if variance == 1 else centred / math.sqrt(variance)
+    if isinstance(variance, np.ndarray) and variance.dtype == object:
+        return _symbolic(centred) / np.vectorize(sympy.sqrt, otypes=[object])(
+            _symbolic(variance) + sympy.nsimplify(eps, rational=True)
+        )
+    return centred / (variance + eps) ** 0.5
 
 
 def check_shapes(weight: Array, data: Array) -> None:
@@ -196,20 +201,9 @@ def _moments(array: Array, axis: int) -> tuple[Array, Array]:
     return mean, ((array - mean) ** 2).mean(axis=axis, keepdims=True)
 
 
-def _root(variance: Array) -> Array:
-    """Square root, exact for arrays of objects."""
-    if isinstance(variance, torch.Tensor):
-        return variance.sqrt()
-    if variance.dtype == object:
-        return np.vectorize(sympy.sqrt, otypes=[object])(_exact(variance))
-    return np.sqrt(variance)
-
-
-def _exact(array: Array) -> Array:
-    """SymPy numbers for an array of objects, which a root would else turn into floats."""
-    if isinstance(array, np.ndarray) and array.dtype == object:
-        return np.vectorize(sympy.sympify, otypes=[object])(array)
-    return array
+def _symbolic(array: np.ndarray) -> np.ndarray:
+    """SymPy expressions for an array of objects, which a root would else turn into floats."""
+    return np.vectorize(sympy.sympify, otypes=[object])(array)
 
 
 def _like(values: Array, array: Array) -> Array:

@@ -13,7 +13,7 @@ WeightMatrixRescale(delta=1.0)
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ Axis = Literal["units", "inputs", "cases"]
 Moves = Literal["weight", "data"]
 
 
+@runtime_checkable
 class Transform(Protocol):
     """What an action must offer: to be called on (weight, data)."""
 
@@ -54,9 +55,8 @@ class _Action:
         rank = 0 if self.axis is None else 1
         if np.ndim(self.parameter) != rank:
             wanted = "a number" if rank == 0 else f"one number for each of the {self.axis}"
-            raise ValueError(
-                f"{type(self).__name__}: {name} must be {wanted}; got shape {np.shape(self.parameter)}."
-            )
+            shape = tuple(np.shape(self.parameter))
+            raise ValueError(f"{type(self).__name__}: {name} must be {wanted}; got shape {shape}.")
         numbers = _numbers(self.parameter)
         if numbers is not None and not np.isfinite(numbers).all():
             raise ValueError(f"{type(self).__name__}: {name} must be finite; got {self.parameter}.")
@@ -85,7 +85,7 @@ class _Action:
     def _compose(self, other: "_Action") -> Any:
         raise NotImplementedError
 
-    def _along(self, array: Array) -> Array:
+    def _along(self, array: Array) -> Any:
         """Return the parameter as a column (units or cases) or a row (inputs) that fits `array`."""
         if self.axis is None:
             return self.parameter
@@ -122,10 +122,10 @@ class _Rescale(_Action):
     def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
         """Return (weight, data) with one of them re-scaled."""
         if self.moves == "weight":
-            return self._along(weight) * weight, data
-        return weight, self._along(data) * data
+            return weight * self._along(weight), data
+        return weight, data * self._along(data)
 
-    def inverse(self) -> Self:
+    def inverse(self) -> "_Rescale":
         """Return the element that undoes this one."""
         return type(self)(1 / self.delta)
 
@@ -133,7 +133,7 @@ class _Rescale(_Action):
         return self.delta * other.delta
 
     @classmethod
-    def sample(cls, weight: Weight, data: Data, *, generator: torch.Generator) -> Self:
+    def sample(cls, weight: Weight, data: Data, *, generator: torch.Generator) -> "_Rescale":
         """Draw scales between 2^-2 and 2^2, none within a factor of sqrt(2) of 1 and none a power of two."""
         shape = cls.shape(weight, data)
         size = torch.rand(shape, generator=generator, dtype=torch.float64) * 1.5 + 0.5
@@ -158,7 +158,7 @@ class _Recenter(_Action):
             return weight + self._along(weight), data
         return weight, data + self._along(data)
 
-    def inverse(self) -> Self:
+    def inverse(self) -> "_Recenter":
         """Return the element that undoes this one."""
         return type(self)(-self.parameter)  # type: ignore[call-arg]
 
@@ -166,7 +166,7 @@ class _Recenter(_Action):
         return self.parameter + other.parameter
 
     @classmethod
-    def sample(cls, weight: Weight, data: Data, *, generator: torch.Generator) -> Self:
+    def sample(cls, weight: Weight, data: Data, *, generator: torch.Generator) -> "_Recenter":
         """Draw shifts of the size of the array that they move (its root mean square)."""
         moved = weight if cls.moves == "weight" else data
         size = float(torch.as_tensor(moved, dtype=torch.float64).square().mean().sqrt()) or 1.0

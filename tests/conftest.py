@@ -1,5 +1,34 @@
-"""One thread a test process: the tests are small, and several processes share the cores."""
+"""Shapes and types in the signatures of normgeom are checked while tests run."""
 
-import torch
+import jaxtyping
 
-torch.set_num_threads(1)
+jaxtyping.install_import_hook("normgeom", "beartype.beartype")
+
+import matplotlib  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+matplotlib.use("Agg")
+torch.set_num_threads(1)  # the workers of pytest-xdist share the cores
+settings.register_profile("normgeom", deadline=None, max_examples=25, derandomize=True, database=None)
+settings.load_profile("normgeom")
+
+
+@pytest.fixture
+def unchecked():
+    """Leave the checks of the signatures out, so that normgeom's own errors are seen."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def point(generator):
+    """A weight (5, 4) and data (6, 4) in float64."""
+    return tuple(torch.randn(s, generator=generator, dtype=torch.float64) for s in ((5, 4), (6, 4)))

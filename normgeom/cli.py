@@ -1,0 +1,132 @@
+"""The command line: argument parsing only."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+import normgeom as ng
+from normgeom.invariance.table import InvarianceTable
+from normgeom.points import load_point
+from normgeom.report import text_table
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="The invariances and the geometry of neural-network normalization.",
+)
+
+NORMS = {
+    "batch": ng.BatchNorm(),
+    "weight": ng.WeightNorm(),
+    "layer": ng.LayerNorm(),
+    "rms": ng.RMSNorm(),
+    "input-layer": ng.InputLayerNorm(),
+    "none": ng.NoNorm(),
+}
+ROW_NAMES = {"batch": "batch norm", "weight": "weight norm", "layer": "layer norm", "rms": "RMSNorm",
+             "input-layer": "W LN(x)", "none": "no norm"}  # fmt: skip
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+class Format(StrEnum):
+    """How a table is printed."""
+
+    TEXT = "text"
+    MD = "md"
+    LATEX = "latex"
+    JSON = "json"
+
+
+@app.callback()
+def _root() -> None:
+    """Keep `normgeom table1` a subcommand while it is the only one."""
+
+
+@app.command()
+def table1(
+    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.TEXT,
+    proofs: Annotated[
+        bool, typer.Option("--proofs", help="Print the proof or the witness of each cell.")
+    ] = False,
+    norms: Annotated[str, typer.Option(help=f"Rows, from: {', '.join(NORMS)}.")] = "batch,weight,layer",
+    dtype: Annotated[str, typer.Option(help=f"Type of the numeric engine: {', '.join(DTYPES)}.")] = "float64",
+    eps: Annotated[float, typer.Option(help="Added to every variance; the paper has 0.")] = 0.0,
+    device: Annotated[str, typer.Option(help="Device of the numeric engine, such as cpu or cuda.")] = "cpu",
+    data: Annotated[
+        str, typer.Option(help="Measure at real weights and data: digits, or an .npz with weight and data.")
+    ] = "",
+    engines: Annotated[
+        str, typer.Option(help="Engines, from: numeric, exact, symbolic; all if not given.")
+    ] = "",
+    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
+) -> None:
+    """Regenerate Table 1 of "Layer Normalization": which transforms leave which norm unchanged."""
+    chosen = _pick("--norms", norms, NORMS)
+    (kind,) = _pick("--dtype", dtype, DTYPES)
+    point = load_point(data) if data else None
+    table = ng.invariance_table(
+        {ROW_NAMES[name]: NORMS[name] for name in chosen},
+        dtype=DTYPES[kind],
+        eps=eps,
+        device=_device(device),
+        weight=point.weight if point else None,
+        data=point.data if point else None,
+        engines=[e.strip() for e in engines.split(",")] if engines else (["numeric"] if point else None),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    _print(table, format, proofs, point.source if point else "")
+
+
+def _print(table: InvarianceTable, format: Format, proofs: bool, source: str) -> None:
+    """Print a table in the format asked for, and the evidence if asked for."""
+    plain = {Format.MD: table.to_markdown, Format.LATEX: table.to_latex, Format.JSON: table.to_json}
+    if format in plain:
+        print(plain[format]())
+    else:
+        console = Console()
+        if source:
+            console.print(f"Measured at {source}.", highlight=False)
+        console.print(text_table(table.header, table.cells()))
+        for verdict in (v for row in table for v in row if v.kind is ng.Kind.UNDECIDED):
+            console.print(f"? {verdict.layer}, {verdict.title}: {verdict.reason}", highlight=False)
+    if proofs:
+        print("\n" + table.proofs())
+
+
+def _pick(option: str, text: str, known: Mapping[str, object]) -> list[str]:
+    """Split a list of names and raise an error for an unknown one."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or any(name not in known for name in names):
+        raise ValueError(f"{option} must be among {', '.join(known)}; got {text!r}.")
+    return names
+
+
+def _device(name: str) -> torch.device:
+    """Return a device that this torch can use."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as why:
+        raise ValueError(
+            f"--device must be one this torch can use; got {name!r} ({str(why).splitlines()[0]})."
+        ) from why
+    return device
+
+
+def main() -> None:
+    """Run the command line; a bad argument is one line on standard error and exit code 2."""
+    try:
+        app()
+    except (ValueError, TypeError, FileNotFoundError) as why:
+        Console(stderr=True).print(f"[bold red]error:[/] {why}", highlight=False)
+        raise SystemExit(2) from None

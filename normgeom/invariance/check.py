@@ -1,0 +1,179 @@
+"""The public calls: check a row, measure one error, assert one invariance."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from normgeom._types import Data, Weight
+from normgeom.invariance import exact, numeric, symbolic
+from normgeom.invariance._points import Sizes
+from normgeom.invariance.measure import evaluate, relative_change
+from normgeom.invariance.table import InvarianceRow, InvarianceTable
+from normgeom.invariance.verdict import Verdict, settle
+from normgeom.layers import Layer, NormLayer, as_layer
+from normgeom.transforms import TABLE_1
+
+ENGINES: dict[str, Callable[..., Verdict]] = {
+    "numeric": numeric.judge,
+    "exact": exact.judge,
+    "symbolic": symbolic.judge,
+}
+
+
+def check(
+    layer: Any,
+    transforms: Sequence[Any] = TABLE_1,
+    *,
+    units: int | None = None,
+    inputs: int | None = None,
+    cases: int | None = None,
+    engines: Sequence[str] | None = None,
+    weight: Weight | None = None,
+    data: Data | None = None,
+    eps: float | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: str | torch.device = "cpu",
+    generator: torch.Generator | None = None,
+) -> InvarianceRow:
+    """Return a layer's row of Table 1: one verdict for each transform, settled by all engines that apply.
+
+    Args:
+        layer: a norm, a module on the summed inputs, or a function of (weight, data); see `as_layer`.
+        transforms: actions, as classes (elements are drawn) or as elements.
+        units: units of the numeric engine's points, at least 3; what the layer's parameters fix, else 5. The
+            other engines take the smallest sizes that decide, so that their evidence can be read.
+        inputs: inputs of its points, at least 2; 4 if not given.
+        cases: cases of its points, at least 3; 6 if not given.
+        engines: names from `numeric`, `exact`, `symbolic`; all that apply if not given.
+        weight: a weight to measure at, shape (units, inputs); drawn from a Gaussian if not given.
+        data: data to measure at, shape (cases, inputs); likewise. The other engines draw their own.
+        eps: replaces the layer's eps.
+        dtype: the type in which the numeric engine evaluates the layer.
+        device: where it does.
+        generator: a CPU generator for every draw; one seeded with 0 if not given.
+
+    Raises:
+        ValueError: for sizes too small to decide anything, shapes that do not fit, values not finite.
+        TypeError: for something that is not a layer.
+        EnginesDisagree: if two engines decide one cell differently.
+
+    Source: Ba et al. 2016, Table 1.
+
+    >>> import normgeom as ng
+    >>> [verdict.holds for verdict in ng.check(ng.LayerNorm())]
+    [True, True, False, True, False, True]
+    >>> ng.check(ng.LayerNorm(), eps=1e-5)["CaseRescale"].kind
+    <Kind.UP_TO_EPS: 'invariant up to eps'>
+    """
+    subject = as_layer(layer, eps=eps)
+    names = _engines(subject, engines)
+    if isinstance(transforms, type) or not isinstance(transforms, Sequence):
+        transforms = (transforms,)
+    generator = generator or torch.Generator().manual_seed(0)
+    sizes = {"units": units, "inputs": inputs, "cases": cases}
+    point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
+
+    def cell(transform: Any) -> Verdict:
+        said = []
+        for name in names:
+            fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            options = point if name == "numeric" else {}
+            said.append(ENGINES[name](subject, transform, generator=fork, **options))
+        return settle(said)
+
+    numeric.check_arrays(weight, data)
+    Sizes.of(subject, None, numeric.USUAL, **sizes)
+    return InvarianceRow(subject.name, tuple(cell(t) for t in transforms))
+
+
+def _engines(layer: Layer, engines: Sequence[str] | None) -> list[str]:
+    """Return the engines to run: those asked for, else all that can see the layer."""
+    if engines is None:
+        return list(ENGINES) if isinstance(layer, NormLayer) else ["numeric"]
+    names = [engines] if isinstance(engines, str) else list(engines)
+    if unknown := [n for n in names if n not in ENGINES]:
+        raise ValueError(f"engines must be among {', '.join(ENGINES)}; got {', '.join(map(str, unknown))}.")
+    if not names:
+        raise ValueError(f"at least one engine is needed, from {', '.join(ENGINES)}; got none.")
+    return names
+
+
+def invariance_table(
+    layers: Any,
+    transforms: Sequence[Any] = TABLE_1,
+    *,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> InvarianceTable:
+    """Return the table of several layers: Table 1 for the paper's three.
+
+    Args:
+        layers: a sequence of layers, or a dict from the row's name to the layer.
+        transforms: actions, as classes or as elements.
+        progress: called with each row's name before the row is checked.
+        options: those of `check`, the same for every row.
+
+    >>> import normgeom as ng
+    >>> table = ng.invariance_table([ng.BatchNorm(), ng.WeightNorm(), ng.LayerNorm()], engines=["exact"])
+    >>> table["BatchNorm", "CaseRescale"].label
+    'No'
+    """
+    pairs = list(layers.items()) if isinstance(layers, dict) else [("", layer) for layer in layers]
+    if not pairs:
+        raise ValueError("a table needs at least one layer; got none.")
+    rows = []
+    for name, layer in pairs:
+        subject = as_layer(layer, name=name)
+        if progress is not None:
+            progress(subject.name)
+        rows.append(check(subject, transforms, **options))
+    return InvarianceTable(tuple(rows))
+
+
+def invariance_error(layer: Any, transform: Any, weight: Weight, data: Data) -> float:
+    """Return the largest change of an output under one element, relative to the largest output.
+
+    `max |f(T(W, X)) - f(W, X)| / max |f(W, X)|`.
+
+    Args:
+        layer: a norm, a module on the summed inputs, or a function of (weight, data).
+        transform: one element of an action, such as `WeightMatrixRescale(2.5)`.
+        weight: shape (units, inputs).
+        data: shape (cases, inputs).
+
+    >>> import normgeom as ng
+    >>> weight = torch.tensor([[1., 0.], [0., 1.], [1., 3.]])
+    >>> data = torch.tensor([[1., 2.], [2., 0.], [0., 1.]])
+    >>> ng.invariance_error(ng.RMSNorm(), ng.DatasetRescale(4.0), weight, data)
+    0.0
+    """
+    if isinstance(transform, type):
+        raise TypeError(
+            f"invariance_error needs one element, such as {transform.__name__}(...); got the class. "
+            f"Draw one with {transform.__name__}.sample(weight, data, generator=...)."
+        )
+    subject = as_layer(layer)
+    numeric.check_arrays(weight, data)
+    return relative_change(evaluate(subject, weight, data), evaluate(subject, *transform(weight, data)))
+
+
+def assert_invariant(layer: Any, transform: Any, **options: Any) -> Verdict:
+    """Raise an error with the evidence unless the layer is invariant, exactly or up to its eps.
+
+    Args:
+        layer: a norm, a module on the summed inputs, or a function of (weight, data).
+        transform: an action's class, or one element.
+        options: those of `check`.
+
+    Raises:
+        AssertionError: with the verdict: its numbers, its witness, and what is to blame.
+
+    >>> import normgeom as ng
+    >>> print(ng.assert_invariant(ng.BatchNorm(), ng.DatasetRecenter, engines=["symbolic"]).kind)
+    invariant
+    """
+    (verdict,) = check(layer, (transform,), **options)
+    if not verdict.holds:
+        raise AssertionError(f"an invariance was claimed that does not hold.\n{verdict}")
+    return verdict

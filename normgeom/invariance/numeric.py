@@ -1,0 +1,253 @@
+"""The numeric engine: sampled transforms in floating point, judged against what rounding can explain.
+
+A verdict in a narrow type is confirmed in float64 at the same points: a change there is the layer's, a
+change in the narrow type alone is rounding, overflow or underflow, and is said to be.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from normgeom.invariance._points import Sizes
+from normgeom.invariance.exact import scale_of_entries
+from normgeom.invariance.measure import Measurement, evaluate, measure, relative_change, widest
+from normgeom.invariance.verdict import Kind, Verdict, subject
+from normgeom.layers import Layer, ModuleLayer
+from normgeom.norms import check_shapes, summed_inputs
+
+USUAL = Sizes(units=5, inputs=4, cases=6)
+DRAWS = 3
+UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a small fault look alike
+BLIND = 0.3  # a tolerance this large decides nothing
+LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
+NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
+
+Point = tuple[torch.Tensor, torch.Tensor]
+
+
+def judge(
+    layer: Layer,
+    transform: Any,
+    *,
+    generator: torch.Generator,
+    weight: torch.Tensor | None = None,
+    data: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: str | torch.device = "cpu",
+    draws: int = DRAWS,
+    **sizes: int | None,
+) -> Verdict:
+    """Return the numeric verdict on one cell.
+
+    Args:
+        layer: any layer.
+        transform: an action's class, whose elements are drawn, or one element.
+        generator: draws points and elements (a CPU generator, whatever the device).
+        weight: the weight to measure at, shape (units, inputs); drawn from a Gaussian if not given.
+        data: the data to measure at, shape (cases, inputs); drawn likewise.
+        dtype: the type the layer is evaluated in.
+        device: where it is evaluated.
+        draws: how many points and elements.
+        sizes: `units`, `inputs`, `cases` of drawn points.
+    """
+    about = subject(layer, transform, "numeric")
+    layer = layer.in_type(dtype) if isinstance(layer, ModuleLayer) else layer
+    points = [_point(layer, transform, (weight, data), dtype, device, generator, sizes) for _ in range(draws)]
+    wide = widest(layer, *points[0])
+    if reason := _unfit(layer, *points[0], wide):
+        return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
+    drawn = isinstance(transform, type)
+    elements = [transform.sample(*p, generator=generator) if drawn else transform for p in points]
+    measured = [
+        measure(layer, e, *p, generator=generator, wide=wide) for e, p in zip(elements, points, strict=True)
+    ]
+    confirmed = measured if wide == dtype else [_again(layer, m, generator, wide) for m in measured]
+    worst = max(measured, key=_badness)
+    decided = _decide(layer, confirmed, generator)
+    if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
+        if worst.tolerance > BLIND:
+            decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
+        elif not worst.error <= worst.tolerance + max(m.error for m in confirmed):
+            decided = {"kind": Kind.UNDECIDED, "reason": _narrow(worst)} if wide != dtype else decided
+        else:
+            decided["reason"] = _notes(layer, *points[0])
+    return Verdict(**({"error": worst.error, "tolerance": worst.tolerance} | decided), **about)
+
+
+def _decide(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> dict[str, Any]:
+    """Return kind and evidence from measurements in the widest type."""
+    worst = max(measured, key=_badness)
+    if not math.isfinite(worst.error):
+        return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
+    if all(m.within for m in measured):
+        return {"kind": Kind.INVARIANT}
+    if _exact_but_for_eps(layer, measured, generator):
+        most = max(measured, key=lambda m: m.error)
+        return {"kind": Kind.UP_TO_EPS, "predicted": most.predicted, "error": most.error}
+    if worst.error < min(UNCLEAR * worst.tolerance, BLIND):
+        reason = f"numeric: {worst.error:.2g} is too close to the tolerance to tell rounding from a fault"
+        return {"kind": Kind.UNDECIDED, "reason": reason}
+    degree, flips = _law(measured)
+    return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": flips, "witness": worst.witness()}
+
+
+def _again(layer: Layer, m: Measurement, generator: torch.Generator, dtype: torch.dtype) -> Measurement:
+    """Repeat a measurement in another type."""
+    return measure(layer, m.element, m.weight.to(dtype), m.data.to(dtype), generator=generator, wide=dtype)
+
+
+def _badness(m: Measurement) -> float:
+    return m.error / m.tolerance if math.isfinite(m.error) else math.inf
+
+
+def _exact_but_for_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
+    """Whether eps alone breaks the invariance.
+
+    Where the statistics are known, every output must follow the law of eps, which says the same as equality
+    at eps = 0 and has no 0/0. Elsewhere the layer is evaluated without eps, and compared where it is finite
+    and no larger than rounding over a root of nothing would make it.
+    """
+    if not layer.eps:
+        return False
+    if all(m.off_law is not None for m in measured):
+        return all(m.off_law <= m.tolerance for m in measured if m.off_law is not None)
+    try:
+        bare = layer.with_eps(0.0)
+    except ValueError:
+        return False
+    for m in measured:
+        again = measure(bare, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype)
+        usual = (again.before.abs() <= 1e6 * m.before.abs().max()) & again.after.isfinite()
+        if not usual.any() or relative_change(again.before[usual], again.after[usual]) > again.tolerance:
+            return False
+    return True
+
+
+def _law(measured: list[Measurement]) -> tuple[int | None, bool]:
+    """Return the integer k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
+    laws = [_degrees(m) for m in measured]
+    found = next((k for k in sorted(range(-4, 5), key=abs) if all(k in d for d in laws)), None)
+    flips = any(bool((m.before.double() * m.after.double() < 0).any()) for m in measured)
+    return found, found is not None and flips
+
+
+def _degrees(m: Measurement) -> set[int]:
+    """The integers k with `|f'| = |delta|^k |f|` in every entry of one draw."""
+    scale = scale_of_entries(m.element, tuple(m.before.shape)) if m.before.ndim == 2 else None
+    if scale is None:
+        return set()
+    delta = torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
+    before, after = m.before.double().abs(), m.after.double().abs()
+    off = {k: relative_change(delta**k * before, after) for k in range(-4, 5)}
+    return {k for k, error in off.items() if error <= (max(m.tolerance, LAW) if k else m.tolerance)}
+
+
+def _point(
+    layer: Layer,
+    transform: Any,
+    given: tuple[torch.Tensor | None, torch.Tensor | None],
+    dtype: torch.dtype,
+    device: str | torch.device,
+    generator: torch.Generator,
+    sizes: dict[str, int | None],
+) -> Point:
+    """Return a point whose weight and data are those given, checked, or drawn from a Gaussian."""
+    check_arrays(*given)
+    known = {k: None if a is None else a.shape[0] for k, a in zip(("units", "cases"), given, strict=True)}
+    known["inputs"] = next((a.shape[-1] for a in given if a is not None), None)
+    for name, found in known.items():
+        if found is not None and sizes.get(name) not in (None, found):
+            raise ValueError(f"{name}={sizes[name]} was asked for, but the arrays given have {found} {name}.")
+    wanted = sizes | {k: v for k, v in known.items() if v is not None}
+    size = Sizes.of(layer, transform, USUAL, **wanted)
+    shapes = (size.units, size.inputs), (size.cases, size.inputs)
+    weight, data = (
+        (torch.randn(shape, generator=generator, dtype=torch.float64) if array is None else array)
+        for array, shape in zip(given, shapes, strict=True)
+    )
+    return weight.to(device, dtype), data.to(device, dtype)
+
+
+def check_arrays(weight: torch.Tensor | None, data: torch.Tensor | None) -> None:
+    """Raise an error for arrays given that cannot be measured at, alone or together."""
+    for name, array in (("weight", weight), ("data", data)):
+        if array is not None:
+            check_array(name, array)
+    if weight is not None and data is not None:
+        check_shapes(weight, data)
+
+
+def check_array(name: str, array: torch.Tensor) -> None:
+    """Raise an error for an array that is not a finite floating-point matrix, naming the first bad place."""
+    if not isinstance(array, torch.Tensor) or not array.is_floating_point():
+        kind = array.dtype if isinstance(array, torch.Tensor) else type(array).__name__
+        raise TypeError(f"{name} must be a floating-point torch tensor; got {kind}.")
+    if array.ndim != 2:
+        axes = "(units, inputs)" if name == "weight" else "(cases, inputs)"
+        raise ValueError(f"{name} must be {axes}; got shape {tuple(array.shape)}.")
+    bad = (~array.isfinite()).nonzero()
+    if len(bad):
+        at = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"{name} must be finite; got {len(bad)} values that are not, first {array[at].item()} at {at}. "
+            "Remove or replace them."
+        )
+
+
+def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.dtype) -> str:
+    """Say why nothing can be decided at this point, or return an empty string."""
+    first, second = (evaluate(layer, weight, data, seed=seed) for seed in (0, 1))
+    finite = first.isfinite()
+    if not finite.all():
+        at = tuple(int(i) for i in (~finite).nonzero()[0])
+        return (
+            f"numeric: {int((~finite).sum())} outputs are not finite before any transform, first "
+            f"{first[at].item()} at {at}: a variance is 0 there, or values overflow {_short(first.dtype)}"
+        )
+    if not torch.equal(first, second):
+        return (
+            f"{layer.name} gives different outputs for equal inputs (random numbers, or buffers that a call "
+            "changes), so it is not a function of weight and data"
+        )
+    exact = weight.to(wide), data.to(wide)
+    outputs = evaluate(layer, *exact, seed=0)
+    size = max(float(outputs.abs().max()), float(summed_inputs(*exact).abs().max()))
+    if float((outputs - outputs.mean()).abs().max()) <= NOTHING * torch.finfo(outputs.dtype).eps * size:
+        return f"the outputs of {layer.name} are constant at this size, so every invariance holds vacuously"
+    return ""
+
+
+def _narrow(worst: Measurement) -> str:
+    """Say whether a change that a wider type does not show is overflow, underflow or lost digits."""
+    name, info = _short(worst.before.dtype), torch.finfo(worst.before.dtype)
+    exact = worst.weight.double(), worst.data.double()
+    sizes = [float(summed_inputs(*at).abs().max()) for at in (exact, worst.element(*exact))]
+    largest = (info.max / max(worst.weight.shape[0], worst.data.shape[0])) ** 0.5
+    if min(sizes) <= info.tiny**0.5 or max(sizes) >= largest:
+        return (
+            f"numeric: summed inputs of size {min(sizes):.2g} to {max(sizes):.2g} leave the range that "
+            f"{name} can square ({info.tiny**0.5:.2g} to {info.max**0.5:.2g}); use a wider type"
+        )
+    return (
+        f"numeric: in {name} the outputs move by {worst.error:.2g}, where rounding of the inputs explains "
+        f"{worst.tolerance:.2g}, yet in float64 they do not move: the layer's own arithmetic in {name} loses "
+        "the digits (a variance from E[x^2] - E[x]^2, or a narrow accumulator?)"
+    )
+
+
+def _blind(worst: Measurement) -> str:
+    return (
+        f"numeric: rounding alone can move the outputs by {worst.tolerance:.2g} of their size in "
+        f"{_short(worst.before.dtype)}: the summed inputs are large against their spread; use a wider type"
+    )
+
+
+def _notes(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> str:
+    """What else a user must know: buffers that a call changes."""
+    changed = layer.changed_buffers(weight, data) if isinstance(layer, ModuleLayer) else []
+    return f"a call changes the buffers {', '.join(changed)}; copies were used" if changed else ""
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,247 @@
+"""What an engine says of one layer under one transform, and how several engines settle it.
+
+Engines that decide must decide alike: a disagreement is an error, never a vote. An engine with a tolerance
+cannot see an eps below it, so its *invariant* is compatible with an exact engine's *invariant up to eps*.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+
+class Kind(StrEnum):
+    """The four verdicts."""
+
+    INVARIANT = "invariant"
+    UP_TO_EPS = "invariant up to eps"
+    NOT_INVARIANT = "not invariant"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """A point where an output changes: rational and small from the exact engine, floating from the numeric.
+
+    `before` and `after` are the values of `quantity` (`output`, or `z` before gain and bias) at one case and
+    unit (0-based); `detail` says how to check it by hand.
+    """
+
+    weight: Any
+    data: Any
+    transform: Any
+    case: int
+    unit: int
+    before: Any
+    after: Any
+    quantity: str = "output"
+    detail: str = ""
+
+    @property
+    def deviation(self) -> float:
+        """The size of the change of this output."""
+        return abs(float(self.after) - float(self.before))
+
+    def __str__(self) -> str:
+        """Everything that is needed to check it by hand."""
+        lines = [
+            f"weight = {_matrix(self.weight)}",
+            f"data   = {_matrix(self.data)}",
+            f"action = {describe(self.transform)}",
+            f"{self.quantity} of case {self.case + 1}, unit {self.unit + 1}: "
+            f"{float(self.before):.6g} becomes {float(self.after):.6g}",
+        ]
+        return "\n".join([*lines, self.detail] if self.detail else lines)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """An identity that settles a cell, as text and as LaTeX, and the sizes it was checked at."""
+
+    text: str
+    latex: str
+    instance: str
+    units: int
+    inputs: int
+    cases: int
+
+    def __str__(self) -> str:
+        """The identity with its sizes."""
+        return f"{self.text}\n(free symbols, {self.units} units, {self.inputs} inputs, {self.cases} cases)"
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """One cell of the table.
+
+    Attributes:
+        layer, transform, title: whose cell it is; the title is the heading of Table 1.
+        kind: invariant, invariant up to eps, not invariant, or undecided.
+        error: the largest deviation measured, relative to the largest output.
+        tolerance: what rounding alone can explain, in the same unit.
+        predicted: the deviation that the layer's eps should cause, in the same unit.
+        degree: k where scaling by delta multiplies the outputs by |delta|^k, if there is such a k.
+        flips: whether the outputs change sign.
+        witness: for *not invariant*, a point that shows it.
+        proof: for *invariant*, the identity.
+        engines: which engines decided.
+        mode: `train` or `eval`.
+        reason: why it is undecided, or what else to know.
+    """
+
+    layer: str
+    transform: str
+    kind: Kind
+    title: str = ""
+    error: float | None = None
+    tolerance: float | None = None
+    predicted: float | None = None
+    degree: int | None = None
+    flips: bool = False
+    witness: Witness | None = None
+    proof: Proof | None = None
+    engines: tuple[str, ...] = ()
+    mode: str = "train"
+    reason: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the layer has the invariance, exactly or up to its eps."""
+        return self.kind in (Kind.INVARIANT, Kind.UP_TO_EPS)
+
+    @property
+    def exactly(self) -> bool:
+        """Whether it has it exactly, whatever its eps."""
+        return self.kind is Kind.INVARIANT
+
+    @property
+    def label(self) -> str:
+        """The cell as the paper prints it, with what the paper leaves out."""
+        if self.kind is Kind.NOT_INVARIANT:
+            return "No"
+        return {Kind.INVARIANT: "Invariant", Kind.UP_TO_EPS: "Up to eps"}.get(self.kind, "Undecided")
+
+    @property
+    def scaling(self) -> str:
+        """How the outputs answer to a scale, where there is a law: `∝δ`, `∝δ^2`, `sign flips`."""
+        if self.degree is None or self.kind is not Kind.NOT_INVARIANT:
+            return ""
+        power = {0: "", 1: "∝δ"}.get(self.degree, f"∝δ^{self.degree}")
+        odd = self.degree % 2 == 1  # then the power of delta carries the sign
+        return ", ".join(filter(None, [power, "sign flips" if self.flips and not odd else ""]))
+
+    def as_row(self) -> dict[str, Any]:
+        """The verdict as plain numbers and strings."""
+        row = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        proof = row.pop("proof")
+        row |= {"kind": str(self.kind), "label": self.label, "holds": self.holds, "scaling": self.scaling}
+        row |= {"engines": list(self.engines), "witness": str(self.witness) if self.witness else None}
+        row["witness_deviation"] = self.witness.deviation if self.witness else None
+        row |= {"proof": str(proof) if proof else None, "proof_latex": proof.latex if proof else None}
+        return row
+
+    def __str__(self) -> str:
+        """The verdict in a few lines, with its evidence."""
+        lines = [f"{self.layer}, {self.title or self.transform}: {self.kind}"]
+        numbers = [
+            f"{name} {value:.2g}"
+            for name, value in (
+                ("largest deviation", self.error),
+                ("tolerance", self.tolerance),
+                ("predicted from eps", self.predicted),
+            )
+            if value is not None
+        ]
+        lines += ["; ".join(numbers)] if numbers else []
+        lines += [f"outputs {self.scaling}"] if self.scaling else []
+        lines += [str(part) for part in (self.proof, self.witness, self.reason) if part]
+        return "\n  ".join("\n".join(lines).splitlines())
+
+
+class EnginesDisagree(RuntimeError):
+    """Two engines decided one cell differently: one of them, or the layer's statistics, is wrong."""
+
+
+def subject(layer: Any, transform: Any, engine: str) -> dict[str, Any]:
+    """Return the fields of a verdict that say whose it is."""
+    kind = transform if isinstance(transform, type) else type(transform)
+    return {
+        "layer": layer.name,
+        "transform": kind.__name__,
+        "title": getattr(transform, "title", ""),
+        "engines": (engine,),
+        "mode": layer.mode,
+    }
+
+
+def settle(verdicts: Sequence[Verdict]) -> Verdict:
+    """Merge the verdicts of several engines on one cell.
+
+    Raises:
+        EnginesDisagree: if two engines decided differently, with all they said.
+    """
+    decided = [v for v in verdicts if v.kind is not Kind.UNDECIDED]
+    reasons = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
+    if not decided:
+        return dataclasses.replace(verdicts[0], reason=reasons)
+    kinds = {v.kind for v in decided if not _below_tolerance(v, decided)}
+    if len(kinds) > 1 or len({v.degree for v in decided if v.degree is not None}) > 1:
+        said = "\n".join(f"[{', '.join(v.engines)}] {v}" for v in verdicts)
+        raise EnginesDisagree(
+            "engines must agree on every cell; they said:\n"
+            + said
+            + "\nCheck that statistics() is a function "
+            "of (weight, data) alone and is written with operators only."
+        )
+    return Verdict(
+        layer=decided[0].layer,
+        transform=decided[0].transform,
+        title=decided[0].title,
+        kind=kinds.pop(),
+        error=_first(decided, "error"),
+        tolerance=_first(decided, "tolerance"),
+        predicted=_first(decided, "predicted"),
+        degree=_first(decided, "degree"),
+        flips=any(v.flips for v in decided),
+        witness=min((v.witness for v in decided if v.witness), key=lambda w: len(str(w)), default=None),
+        proof=_first(decided, "proof"),
+        engines=tuple(e for v in decided for e in v.engines),
+        mode=decided[0].mode,
+        reason=reasons,
+    )
+
+
+def _below_tolerance(verdict: Verdict, all_of: Sequence[Verdict]) -> bool:
+    """Whether an *invariant* comes from an engine too coarse to see the eps that another one names."""
+    return (
+        verdict.kind is Kind.INVARIANT
+        and verdict.tolerance is not None
+        and any(v.kind is Kind.UP_TO_EPS for v in all_of)
+    )
+
+
+def _first(verdicts: Sequence[Verdict], name: str) -> Any:
+    return next((v for v in (getattr(w, name) for w in verdicts) if v is not None), None)
+
+
+def describe(transform: Any) -> str:
+    """A transform with its parameter, numbers in short form."""
+    if hasattr(transform, "steps"):
+        return ", then ".join(describe(step) for step in transform.steps)
+    if not hasattr(transform, "parameter"):
+        return str(transform)
+    return f"{type(transform).__name__}({_matrix(transform.parameter)})"
+
+
+def _matrix(array: Any) -> str:
+    """An array as nested lists of short numbers; a large one as its shape."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu().double().numpy()
+    if isinstance(array, np.ndarray) and array.size > 64:
+        return f"(an array of shape {array.shape})"
+    if isinstance(array, np.ndarray) and array.ndim:
+        return "[" + ", ".join(_matrix(row) for row in array) + "]"
+    return f"{float(array):.4g}" if isinstance(array, float | np.ndarray) else str(array)

@@ -1,0 +1,80 @@
+"""Real weights and data to measure at, instead of Gaussian draws, which flatter a check."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from normgeom.norms import check_shapes
+
+
+@dataclass(frozen=True, eq=False)
+class PointOfData:
+    """A weight (units, inputs) and data (cases, inputs), with a name and where they are from."""
+
+    name: str
+    weight: torch.Tensor
+    data: torch.Tensor
+    source: str
+
+
+def digits(*, units: int = 32, seed: int = 0) -> PointOfData:
+    """Return scikit-learn's bundled digits and the first weight of a small network trained on them.
+
+    Data: 1797 cases of 8 x 8 pixels, divided by 16. Weight: the hidden layer of scikit-learn's
+    `MLPClassifier` (tanh, Adam, 40 passes), which has left its initial values behind.
+    """
+    import warnings
+
+    from sklearn.datasets import load_digits
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    images, labels = load_digits(return_X_y=True)
+    images = images / 16
+    network = MLPClassifier((units,), activation="tanh", max_iter=40, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        network.fit(images, labels)
+    source = (
+        f"scikit-learn's digits ({len(images)} cases, 64 pixels over 16); weight: hidden layer of {units} "
+        f"tanh units after 40 passes, {100 * network.score(images, labels):.1f} % of the cases right"
+    )
+    return PointOfData("digits", torch.tensor(network.coefs_[0].T.copy()), torch.tensor(images), source)
+
+
+def from_npz(path: str | Path) -> PointOfData:
+    """Return the arrays `weight` and `data` of an .npz file, as float64.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if an array is missing, is not numeric, or the shapes do not fit.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"no file {file}; data must be `digits` or an .npz with arrays weight and data."
+        )
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (ValueError, OSError, AttributeError, EOFError) as why:
+        raise ValueError(f"{file} must be an .npz of plain arrays ({why}).") from why
+    missing = [name for name in ("weight", "data") if name not in found]
+    if missing:
+        raise ValueError(
+            f"{file} must hold arrays weight (units, inputs) and data (cases, inputs); "
+            f"it lacks {' and '.join(missing)} and has {', '.join(found) or 'nothing'}."
+        )
+    try:
+        weight, data = (torch.tensor(found[name].astype(np.float64)) for name in ("weight", "data"))
+    except (TypeError, ValueError) as why:
+        raise ValueError(f"weight and data in {file} must be numbers ({why}).") from why
+    check_shapes(weight, data)
+    return PointOfData(file.stem, weight, data, f"arrays weight and data of {file.name}")
+
+
+def load_point(source: str) -> PointOfData:
+    """Return `digits`, or the point in an .npz file."""
+    return digits() if source == "digits" else from_npz(source)
