@@ -11,18 +11,21 @@ Kronecker case by case; projections act once, on the sums. Source: Ba et al. 201
 for layer norm and RMSNorm, where mu and sigma couple the units.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from normgeom.geometry.families import Family
-from normgeom.geometry.glm import NormalizedGLM, Params
+from normgeom.geometry.glm import NormalizedGLM, Params, check_params
 from normgeom.geometry.gram import columns, weighted_grams
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
+from normgeom.norms import BatchNorm
 
 Reduction = Literal["mean", "sum"]
+
+_BETWEEN_UNITS_AT_ONCE = 2**24
 
 
 def closed_form_fisher(
@@ -32,6 +35,7 @@ def closed_form_fisher(
     *,
     reduction: Reduction = "mean",
     order: Kind = "neuron",
+    chunk_size: int | None = None,
 ) -> FisherMatrix:
     """Return the exact Fisher matrix of a normalized GLM, by its closed form.
 
@@ -44,6 +48,7 @@ def closed_form_fisher(
         data: shape (cases, inputs).
         reduction: `mean` or `sum` over cases.
         order: `neuron`, the paper's (w_1, b_1, g_1, w_2, ...), or `tensor`.
+        chunk_size: cases taken at once, each with matrices between units; default: 2^24 entries of them.
 
     Raises:
         TypeError: for a norm without a closed form.
@@ -60,7 +65,8 @@ def closed_form_fisher(
             [4., 8., 4.],
             [2., 4., 2.]])
     """
-    return _assemble(glm_jacobian(model, params, data), model.family, params, reduction, order, "exact")
+    matrix = _over_cases(model, params, data, reduction, chunk_size, printed=False)
+    return _labelled(matrix, params, reduction, order, "exact")
 
 
 def eq13_as_printed(
@@ -70,6 +76,7 @@ def eq13_as_printed(
     *,
     reduction: Reduction = "mean",
     order: Kind = "neuron",
+    chunk_size: int | None = None,
 ) -> FisherMatrix:
     """Return the Fisher matrix as eq. 13 and 14 of the paper print it.
 
@@ -80,20 +87,45 @@ def eq13_as_printed(
 
     Arguments and errors are those of `closed_form_fisher`. Source: Ba et al. 2016, eq. 13 and 14.
     """
-    jacobian = glm_jacobian(model, params, data).as_printed()
-    return _assemble(jacobian, model.family, params, reduction, order, "eq. 13 as printed")
+    matrix = _over_cases(model, params, data, reduction, chunk_size, printed=True)
+    return _labelled(matrix, params, reduction, order, "eq. 13 as printed")
 
 
-def _assemble(
-    jacobian: GLMJacobian, family: Family, params: Params, reduction: Reduction, order: Kind, kind: str
-) -> FisherMatrix:
-    """The blocks at their places in a labelled matrix."""
+def _over_cases(
+    model: NormalizedGLM,
+    params: Params,
+    data: Tensor,
+    reduction: Reduction,
+    chunk_size: int | None,
+    *,
+    printed: bool,
+) -> Tensor:
+    """The sum or mean over cases, a chunk at a time, neuron-major."""
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
-    weighting = family.fisher(jacobian.outputs)
-    if reduction == "mean":
-        weighting = weighting / len(weighting)
-    matrix = _neuron_major(jacobian, weighting)
+    check_params(params, data)
+    chunk = chunk_size or max(1, _BETWEEN_UNITS_AT_ONCE // len(params["bias"]) ** 2)
+    total: Tensor | None = None
+    for jacobian in _chunks(model, params, data, chunk):
+        weighting = model.family.fisher(jacobian.outputs)
+        weighting = weighting / len(data) if reduction == "mean" else weighting
+        part = _neuron_major(jacobian.as_printed() if printed else jacobian, weighting)
+        total = part if total is None else total.add_(part)
+    if total is None:
+        raise ValueError("data must hold at least one case; got none.")
+    return total
+
+
+def _chunks(model: NormalizedGLM, params: Params, data: Tensor, chunk: int) -> Iterator[GLMJacobian]:
+    """The factors of so many cases at a time; batch norm needs all cases for its statistics."""
+    slices = [slice(start, start + chunk) for start in range(0, len(data), chunk)]
+    if isinstance(model.norm, BatchNorm) and len(slices) > 1:
+        whole = glm_jacobian(model, params, data)
+        return (whole.of_cases(some) for some in slices)
+    return (glm_jacobian(model, params, data[some]) for some in slices)
+
+
+def _labelled(matrix: Tensor, params: Params, reduction: Reduction, order: Kind, kind: str) -> FisherMatrix:
     names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
     layout = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
     return FisherMatrix(matrix, layout, kind, reduction).to_order(order)

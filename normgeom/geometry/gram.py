@@ -5,7 +5,8 @@ from torch import Tensor
 
 from normgeom.geometry.factors import Factor, Rows
 
-_FEATURES_A_BLOCK = 16
+_FEATURE_ROWS = 16
+_FEATURE_COLUMNS = 64
 _PRODUCTS_AT_ONCE = 2**18
 
 
@@ -112,11 +113,16 @@ def _pair_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     """Return `sum_n A_n,jk phi_n phi_n^T` for j <= k: (pairs, size, size), filled up to the inputs."""
     units, inputs = weights.shape[1], features.shape[1]
     first, second = torch.triu_indices(units, units, device=weights.device)
-    pairs = columns(weights)[first * units + second]
+    pairs = weights.flatten(1).index_select(1, first * units + second).T
     grams = features.new_empty(len(pairs), size, size)
-    for start in range(0, inputs, _FEATURES_A_BLOCK):
-        stop = min(start + _FEATURES_A_BLOCK, inputs)
-        grams[:, start:stop, start:inputs] = _products_summed(pairs, features, start, stop)
+    # One small buffer for all products: they stay in the cache, and no fresh memory is touched.
+    buffer = features.new_empty(_PRODUCTS_AT_ONCE)
+    for start in range(0, inputs, _FEATURE_ROWS):
+        stop = min(start + _FEATURE_ROWS, inputs)
+        for left in range(start, inputs, _FEATURE_COLUMNS):
+            right = min(left + _FEATURE_COLUMNS, inputs)
+            tile = _products_summed(pairs, features[:, start:stop], features[:, left:right], buffer)
+            grams[:, start:stop, left:right] = tile
         grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
     return grams
 
@@ -129,17 +135,15 @@ def _pair_index(units: int, device: torch.device) -> Tensor:
     return pair
 
 
-def _products_summed(pairs: Tensor, features: Tensor, start: int, stop: int) -> Tensor:
-    """Return `sum_n pairs_pn phi_nd phi_ne` for d from start to stop and e from start."""
-    cases, inputs = features.shape
-    width, length = stop - start, inputs - start
-    # Few cases at a time, in one buffer: the products stay in the cache, and no fresh memory is touched.
-    chunk = min(cases, max(1, _PRODUCTS_AT_ONCE // (width * length)))
-    buffer = features.new_empty(chunk, width, length)
-    total = features.new_empty(len(pairs), width * length)
-    for some in range(0, cases, chunk):
-        here = features[some : some + chunk]
-        products = torch.mul(here[:, start:stop, None], here[:, None, start:], out=buffer[: len(here)])
+def _products_summed(pairs: Tensor, rows: Tensor, others: Tensor, buffer: Tensor) -> Tensor:
+    """Return `sum_n pairs_pn rows_nd others_ne`, of shape (pairs, rows, others)."""
+    width, length = rows.shape[1], others.shape[1]
+    chunk = max(1, len(buffer) // (width * length))
+    total = rows.new_empty(len(pairs), width * length)
+    for some in range(0, len(rows), chunk):
+        here, there = rows[some : some + chunk], others[some : some + chunk]
+        products = buffer[: len(here) * width * length].view(len(here), width, length)
+        torch.mul(here[:, :, None], there[:, None, :], out=products)
         weights = pairs[:, some : some + chunk]
         torch.addmm(total, weights, products.flatten(1), beta=float(some > 0), out=total)
     return total.reshape(-1, width, length)

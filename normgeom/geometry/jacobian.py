@@ -57,14 +57,15 @@ class GLMJacobian:
     """The factors of the derivative of a GLM's outputs; see the module.
 
     Attributes:
-        mixing: M_n, of shape (cases, units, units), or its diagonal (cases or 1, units) if it is diagonal.
+        mixing: M_n, of shape (cases, units, units), or its diagonal (cases or 1, units) if it is diagonal, or
+            None for the identity.
         features: phi, of shape (cases, inputs).
         projection: T_j, or None for the identity.
         z: the normalized summed inputs (cases, units) if the model has a gain, else None.
         outputs: eta, of shape (cases, units).
     """
 
-    mixing: Tensor
+    mixing: Tensor | None
     features: Tensor
     projection: Projection | None
     z: Tensor | None
@@ -73,26 +74,36 @@ class GLMJacobian:
     @property
     def couples_units(self) -> bool:
         """Whether an output depends on the weights of other units."""
-        return self.mixing.ndim == 3
+        return self.mixing is not None and self.mixing.ndim == 3
 
     def as_printed(self) -> "GLMJacobian":
         """Return the Jacobian of eq. 13 as printed: each output depends on its own weights only."""
-        return replace(self, mixing=self.mixing.diagonal(dim1=1, dim2=2)) if self.couples_units else self
+        if self.mixing is None or not self.couples_units:
+            return self
+        return replace(self, mixing=self.mixing.diagonal(dim1=1, dim2=2))
 
-    def unit_features(self, cases: slice = slice(None)) -> Tensor:
+    def of_cases(self, some: slice) -> "GLMJacobian":
+        """Return the factors of some of the cases."""
+        mixing = self.mixing if self.mixing is None or len(self.mixing) == 1 else self.mixing[some]
+        z = None if self.z is None else self.z[some]
+        return GLMJacobian(mixing, self.features[some], self.projection, z, self.outputs[some])
+
+    def unit_features(self) -> Tensor:
         """Return `T_j phi_n`, of shape (cases, units or 1, inputs)."""
-        features = self.features[cases, None]
+        features = self.features[:, None]
         return features if self.projection is None else self.projection(features)
 
     def push(self, weight: Tensor, bias: Tensor, gain: Tensor | None) -> Tensor:
         """Return J_n v_n, (cases, units), for a weight part (cases or 1, units, inputs) and (.., units)."""
         moved = (self.unit_features() * weight).sum(-1)
-        mixed = (self.mixing @ moved[..., None])[..., 0] if self.couples_units else self.mixing * moved
+        mixed = _apply(self.mixing, moved)
         return mixed + bias if gain is None or self.z is None else mixed + bias + self.z * gain
 
     def pull(self, outputs: Tensor) -> tuple[Tensor, ...]:
         """Return J_n^T u_n: weight (cases, units, inputs), bias and, if there is one, gain (.., units, 1)."""
-        mixed = (self.mixing.mT @ outputs[..., None])[..., 0] if self.couples_units else self.mixing * outputs
+        mixed = _apply(
+            self.mixing.mT if self.mixing is not None and self.couples_units else self.mixing, outputs
+        )
         weight, bias = mixed[..., None] * self.unit_features(), outputs[..., None]
         return (weight, bias) if self.z is None else (weight, bias, (self.z * outputs)[..., None])
 
@@ -106,13 +117,15 @@ def glm_jacobian(model: NormalizedGLM, params: Params, data: Tensor) -> GLMJacob
     """
     check_params(params, data)
     z = model.normalized(params, data)
-    gain = params.get("gain", torch.ones_like(params["bias"]))
     mixing, features, projection = _factors(model.norm, params["weight"], data, z, model.eps)
-    mixing = gain[:, None] * mixing if mixing.ndim == 3 else gain * mixing
-    has_gain = "gain" in params
-    outputs = (gain * z if has_gain else z) + params["bias"]
+    gain = params.get("gain")
+    if gain is not None:
+        mixing = (
+            gain[None] if mixing is None else gain[:, None] * mixing if mixing.ndim == 3 else gain * mixing
+        )
+    outputs = (z if gain is None else gain * z) + params["bias"]
     check_outputs(model, outputs)
-    return GLMJacobian(mixing, features, projection, z if has_gain else None, outputs)
+    return GLMJacobian(mixing, features, projection, None if gain is None else z, outputs)
 
 
 def check_outputs(model: NormalizedGLM, outputs: Tensor) -> None:
@@ -128,12 +141,21 @@ def check_outputs(model: NormalizedGLM, outputs: Tensor) -> None:
     model.family.check(outputs)
 
 
-def mix(mixing: Tensor, weights: Tensor) -> Tensor:
-    """Return `M_n^T A_n`, for a mixing matrix or its diagonal."""
+def _apply(mixing: Tensor | None, vectors: Tensor) -> Tensor:
+    """Return `M_n v_n`, for a mixing matrix, its diagonal, or None for the identity."""
+    if mixing is None:
+        return vectors
+    return (mixing @ vectors[..., None])[..., 0] if mixing.ndim == 3 else mixing * vectors
+
+
+def mix(mixing: Tensor | None, weights: Tensor) -> Tensor:
+    """Return `M_n^T A_n`, for a mixing matrix, its diagonal, or None for the identity."""
+    if mixing is None:
+        return weights
     return mixing.mT @ weights if mixing.ndim == 3 else mixing[:, :, None] * weights
 
 
-Factors = tuple[Tensor, Tensor, Projection | None]
+Factors = tuple[Tensor | None, Tensor, Projection | None]
 
 
 @singledispatch
@@ -148,7 +170,7 @@ def _factors(norm: Any, weight: Tensor, data: Tensor, z: Tensor, eps: float) -> 
 
 @_factors.register
 def _(norm: NoNorm, weight: Tensor, data: Tensor, z: Tensor, eps: float) -> Factors:
-    return weight.new_ones(1, len(weight)), data, None
+    return None, data, None
 
 
 @_factors.register
@@ -159,7 +181,7 @@ def _(norm: FrozenBatchNorm, weight: Tensor, data: Tensor, z: Tensor, eps: float
 @_factors.register
 def _(norm: InputLayerNorm, weight: Tensor, data: Tensor, z: Tensor, eps: float) -> Factors:
     centred = data - data.mean(1, keepdim=True)
-    return weight.new_ones(1, len(weight)), centred * _inverse_spread(norm, weight, data, eps), None
+    return None, centred * _inverse_spread(norm, weight, data, eps), None
 
 
 @_factors.register

@@ -96,12 +96,11 @@ class PerCaseFisher:
         return out
 
     def _write_rows(self, some: slice, rows: Tensor) -> None:
-        jacobian, weighting = self.jacobian, self.weighting[some]
-        mixing = jacobian.mixing if len(jacobian.mixing) == 1 else jacobian.mixing[some]
-        features, z = jacobian.unit_features(some), None if jacobian.z is None else jacobian.z[some]
-        mixed, inputs = mix(mixing, weighting), features.shape[-1]
-        weight_row = _row(mix(mixing, mixed.mT), mixed, features, z)
-        bias_row = _row(mixed.mT, weighting, features, z)
+        jacobian, weighting = self.jacobian.of_cases(some), self.weighting[some]
+        features, z, inputs = jacobian.unit_features(), jacobian.z, jacobian.features.shape[1]
+        mixed = mix(jacobian.mixing, weighting)
+        weight_row = _row(mix(jacobian.mixing, mixed.mT), mixed, features, z)
+        bias_row = weight_row if jacobian.mixing is None else _row(mixed.mT, weighting, features, z)
         torch.mul(features[..., None], weight_row, out=rows[:, :, :inputs])
         rows[:, :, inputs] = bias_row[:, :, 0]
         if z is not None:

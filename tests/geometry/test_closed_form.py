@@ -84,15 +84,23 @@ def test_the_jacobian_in_factors_is_dense_autograd(norm):
 
 
 @every_norm
-@pytest.mark.parametrize("inputs", [1, 16, 17, 40])
+@pytest.mark.parametrize("inputs", [1, 16, 17, 40, 83])
 def test_blocks_of_features_fit_together(norm, inputs):
     model, params, data = problem(norm, "categorical", inputs=inputs, units=3, cases=9, eps=0.01)
     expected = oracles.dense_glm_fisher(model, params, data)
     assert relative(closed_form_fisher(model, params, data).matrix, expected) < 1e-12
 
 
+@every_norm
+@pytest.mark.parametrize("form", [closed_form_fisher, eq13_as_printed])
+def test_chunks_of_cases_add_up(norm, form):
+    model, params, data = problem(norm, "categorical", cases=23)
+    whole = form(model, params, data).matrix
+    torch.testing.assert_close(form(model, params, data, chunk_size=5).matrix, whole, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("norm", ["none", "ln"])
-def test_chunks_of_cases_add_up(norm, monkeypatch):
+def test_chunks_of_products_add_up(norm, monkeypatch):
     model, params, data = problem(norm, "categorical", cases=23)
     whole = closed_form_fisher(model, params, data).matrix
     monkeypatch.setattr("normgeom.geometry.gram._PRODUCTS_AT_ONCE", 100)
@@ -211,5 +219,7 @@ def test_bad_problems_are_refused():
         closed_form_fisher(model, params, torch.cat([data[1:], 0 * data[:1]]))
     with pytest.raises(ValueError, match="reduction must be 'mean' or 'sum'; got 'median'"):
         closed_form_fisher(model, params, data, reduction="median")
+    with pytest.raises(ValueError, match="data must hold at least one case; got none"):
+        closed_form_fisher(model, params, data[:0])
     with pytest.raises(ValueError, match="Gamma: the natural parameter must be negative"):
         closed_form_fisher(NormalizedGLM(LayerNorm(), FAMILIES["gamma"].family), params, data)

@@ -247,6 +247,16 @@ def test_the_weight_block_changes_by_a_quarter_not_a_half():
     assert found["weight", "gain"].ratios[0] == pytest.approx(1 / 2)
 
 
+def test_scaling_exponents_of_a_module():
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4, bias=False), torch.nn.LayerNorm(4, eps=0.0)).double()
+    params = {name: value.detach() for name, value in module.named_parameters()}
+    _, _, data = problem("ln", "bernoulli")
+    found = scaling_exponents(module, params, data, name="0.weight", family=FAMILIES["bernoulli"])
+    assert found["0.weight", "0.weight"].exponent == pytest.approx(-2)
+    assert found["0.weight", "1.bias"].exponent == pytest.approx(-1)
+    assert found["1.weight", "1.weight"].exponent == pytest.approx(0, abs=1e-12)
+
+
 def test_one_delta_cannot_tell_a_power_law():
     with pytest.raises(ValueError, match=r"two or more numbers other than 0, 1 and -1; got \(2.0,\)"):
         scaling_exponents(*problem("ln", "gaussian"), deltas=(2.0,))
