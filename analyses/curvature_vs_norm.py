@@ -97,7 +97,10 @@ def one_row(options: Options) -> list[dict[str, Any]]:
     for norm in list(NORMS)[1:]:
         case = problem(norm, "categorical", options, units=6, inputs=5, cases=40 if options.quick else 300)
         found = scaling_exponents(*case, row=0)
-        for label, block in {"w₁w₁": ("weight[0]", "weight[0]"), "w₁wⱼ": ("weight[0]", "weight[others]")}.items():
+        for label, block in {
+            "w₁w₁": ("weight[0]", "weight[0]"),
+            "w₁wⱼ": ("weight[0]", "weight[others]"),
+        }.items():
             law = found[block]
             rows.append({"norm": norm, "block": label, "law": law.law, "exponent": law.exponent})
     return rows
@@ -112,15 +115,23 @@ def _length_ratio(model: Any, params: Any, data: Any) -> float:
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw one panel for each model."""
-    with style(height=4.0, axes__titlesize=7.5, xtick__labelsize=7, ytick__labelsize=7):
+    with style(height=4.3, axes__titlesize=7.5, xtick__labelsize=7, ytick__labelsize=7):
         figure, grid = plt.subplots(2, 3, sharex=True, sharey=True)
         for ax, (norm, family) in zip(grid.ravel(), PANELS, strict=True):
             mine = [row for row in rows if (row["norm"], row["family"]) == (norm, family)]
             draw_curvature(mine, ax)
-            ax.set_title(f"{norm}, {family} outputs")
+            ax.set_title(f"{norm} ({family})")
+        grid[0, 0].set_ylim(5e-5, 500)
         handles, labels = grid[1, 2].get_legend_handles_labels()
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=7
+            handles,
+            labels,
+            title="blocks of F: points measured, lines theory",
+            title_fontsize=7,
+            loc="outside upper center",
+            ncols=len(labels),
+            frameon=False,
+            fontsize=7,
         )
         figure.supxlabel(r"length of the weights $\|W\|_F$", fontsize=8)
         figure.supylabel("Frobenius norm of a block of F", fontsize=8)
@@ -145,21 +156,27 @@ def write(options: Options) -> list[Path]:
 
 
 def _cell(law: dict[str, Any]) -> str:
-    slope = "no power law" if law["fitted"] is None else ratio(law["fitted"] + 0.0, 3)
+    slope = "no power law" if law["fitted"] is None else ratio(round(law["fitted"], 3) + 0.0, 3)
     return f"{slope}, {ratio(law['doubled'], 3)}"
 
 
 def explain(found: Findings) -> str:
     """Say what the numbers show."""
     normed = [law for law in found.laws if law["norm"] != "no norm"]
-    worst = max(abs(law["fitted"] - law["theory"]) if law["fitted"] is not None else math.inf for law in normed)
+    worst = max(
+        abs(law["fitted"] - law["theory"]) if law["fitted"] is not None else math.inf for law in normed
+    )
     ww = [law["doubled"] for law in normed if law["block"] == "ww"]
     cross = [law["doubled"] for law in normed if law["block"] in ("wb", "wg")]
     steps = [row["ratio"] for row in found.lengths if row["norm"] != "no norm"]
     single = [
-        f"{row['norm']}: {row['block']} "
-        + (ratio(row["exponent"], 2) if row["exponent"] is not None else row["law"])
-        for row in found.rows
+        f"{norm}: "
+        + ", ".join(
+            f"{row['block']} {row['law'] if row['exponent'] is None else ratio(row['exponent'], 2)}"
+            for row in found.rows
+            if row["norm"] == norm
+        )
+        for norm in dict.fromkeys(row["norm"] for row in found.rows)
     ]
     return f"""\
 * Fitted slopes are those of theory to {worst:.0e}, in {len(normed)} blocks of normalized models.
@@ -167,4 +184,5 @@ def explain(found: Findings) -> str:
   length doubles. The ww block changes by 1/4 (measured {min(ww):.6f} to {max(ww):.6f}). The factor 1/2 is right
   for wb and wg (measured {min(cross):.6f} to {max(cross):.6f}), and for the length ds of a fixed step in W
   (measured {min(steps):.6f} to {max(steps):.6f}).
-* If only one row of W is scaled, the exponents of the blocks with its weights are, {"; ".join(single)}."""
+* If only one row of W is scaled, the exponents of the blocks with its weights are:
+  {"; ".join(single)}."""

@@ -27,9 +27,9 @@ UNITS, CLASSES, COMPONENTS = 16, 10, 20
 NETWORKS = ("layer norm", "no norm")
 CAPTION = (
     "Eigenvalues of the exact Fisher matrix of a network 20-16-10 (tanh, categorical outputs) with layer norm "
-    "before the tanh and of its twin without, largest first, at start and after training on scikit-learn's "
-    "digits. The vertical lines stand at the rank that theory gives: everything to the right is a symmetry and "
-    "zero to rounding."
+    "before the tanh and of its twin without, smallest first, at start and after training on scikit-learn's "
+    "digits. The vertical lines stand at the null dimension that theory gives: everything to the left is a "
+    "symmetry, and zero to rounding."
 )
 
 
@@ -82,9 +82,7 @@ def digits(options: Options) -> Digits:
     inputs = (left * sizes)[:, :COMPONENTS] / sizes[0] * len(pixels) ** 0.5
     held_out = torch.arange(len(pixels)) % 5 == 0
     cases = slice(0, 400 if options.quick else None)
-    return Digits(
-        *(tensor[cases].to(options.device) for tensor in (inputs, torch.tensor(labels), held_out))
-    )
+    return Digits(*(tensor[cases].to(options.device) for tensor in (inputs, torch.tensor(labels), held_out)))
 
 
 def network(norm: str, options: Options) -> nn.Sequential:
@@ -154,7 +152,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
         for ax, time in zip(axes, dict.fromkeys(row["time"] for row in rows), strict=True):
             draw_spectrum([row for row in rows if row["time"] == time], ax)
             ax.set_title(time)
-            ax.set_xlabel("index, largest first")
+            ax.set_xlabel("index, smallest first")
         axes[0].set_ylabel("eigenvalue of F (nats)")
     return figure
 

@@ -16,7 +16,7 @@ from normgeom.geometry.matrix import FisherMatrix
 from normgeom.geometry.null_space import null_space
 from normgeom.report import to_markdown, write_json, write_text
 
-PRINTED = "layer norm, eq. 13 as printed"
+PRINTED = "layer norm, eq. 13 printed"
 UNITS, INPUTS = 3, 3
 CAPTION = (
     "The exact Fisher matrix of a GLM with 3 units, 3 inputs and Bernoulli outputs, under each norm, at the "
@@ -39,9 +39,7 @@ def compute(options: Options) -> Findings:
     rows, summary = [], []
     for family in ("Bernoulli", "categorical"):
         for name in (*NORMS, PRINTED):
-            norm, how = (
-                ("layer norm", eq13_as_printed) if name == PRINTED else (name, closed_form_fisher)
-            )
+            norm, how = ("layer norm", eq13_as_printed) if name == PRINTED else (name, closed_form_fisher)
             case = problem(
                 norm, family, options, units=UNITS, inputs=INPUTS, cases=40 if options.quick else 400
             )
@@ -77,13 +75,15 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw a heat map for each norm, on one colour scale."""
     names = list(dict.fromkeys(row["norm"] for row in rows))
     limit = max(abs(v) for row in rows for v in row["values"])
-    with style(height=4.0, xtick__labelsize=6, ytick__labelsize=6, axes__titlesize=7.5):
+    with style(height=4.6, xtick__labelsize=5.5, ytick__labelsize=5.5, axes__titlesize=7.5):
         figure, grid = plt.subplots(2, 3)
         for ax, name in zip(grid.ravel(), names, strict=True):
             draw_fisher_blocks([row for row in rows if row["norm"] == name], ax, limit=limit)
             ax.set_title(name)
-        bar = figure.colorbar(grid[0, 0].images[0], ax=grid.ravel().tolist(), aspect=35, pad=0.02)
-        bar.set_label("entry of F (nats, log scale on both sides of 0)", size=7)
+        bar = figure.colorbar(
+            grid[0, 0].images[0], ax=grid.ravel().tolist(), location="bottom", aspect=45, pad=0.03
+        )
+        bar.set_label("entry of F (nats; log scale on both sides of 0)", size=7)
         bar.ax.minorticks_off()
     return figure
 
@@ -112,7 +112,7 @@ The share between units is the Frobenius norm of all blocks between different un
 
 * With independent outputs it is {small(of["weight norm"]["between units"])} for weight norm and
   {small(of["batch norm"]["between units"])} for batch norm, but {exact["between units"]:.2f} for layer norm and
-  {of["RMSNorm"]["between units"]:.2f} for RMSNorm: mean and deviation over the units couple them. With
+  {of["RMSNorm"]["between units"]:.2f} for RMSNorm: statistics over the units couple them. With
   categorical outputs all norms couple, through the covariance of y.
 * **Differs from the paper.** Eq. 13 as printed has share {small(printed["between units"])} for layer norm, and
   null dimension {printed["nullity"]} where the exact matrix has {exact["nullity"]} (= inputs + 1: scaling W,

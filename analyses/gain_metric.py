@@ -23,7 +23,12 @@ from normgeom.geometry.gain_metric import (
 )
 from normgeom.report import to_markdown, write_json, write_text
 
-METHODS = {"standard GLM": "no norm", "weight norm": "weight norm", "batch norm": "batch norm", "layer norm": "layer norm"}
+METHODS = {
+    "standard GLM": "no norm",
+    "weight norm": "weight norm",
+    "batch norm": "batch norm",
+    "layer norm": "layer norm",
+}
 EQUATIONS = {"batch norm": 32, "layer norm": 33, "weight norm": 34}
 CAPTION = (
     "Left and middle: trace of the metric of the gains as all inputs are scaled by δ, over its value at δ = 1. "
@@ -98,7 +103,9 @@ def eq35(options: Options) -> list[dict[str, Any]]:
 
 def draw(rows: Sequence[dict[str, Any]], errors: Sequence[dict[str, Any]]) -> Figure:
     """Draw both families over the scale of the data, and the errors of the printed equations."""
-    with style(height=2.6, axes__titlesize=7.5, xtick__labelsize=6.5, ytick__labelsize=6.5, axes__labelsize=7):
+    with style(
+        height=2.6, axes__titlesize=7.5, xtick__labelsize=6.5, ytick__labelsize=6.5, axes__labelsize=7
+    ):
         figure, (left, middle, right) = plt.subplots(1, 3)
         for ax, family in ((left, "Gaussian"), (middle, "categorical")):
             draw_gain_metric([row for row in rows if row["family"] == family], ax)

@@ -27,15 +27,19 @@ def draw_curvature(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         if not mine:
             continue
         size, length = (np.array([row[key] for row in mine]) for key in ("size", "length"))
-        ax.plot(length, size, MARKERS[k], ms=3.2, color=COLOURS[k], mfc="white", mew=0.8, label=block, zorder=3)
+        ax.plot(
+            length, size, MARKERS[k], ms=3.2, color=COLOURS[k], mfc="white", mew=0.8, label=block, zorder=3
+        )
         middle, theory = min(mine, key=lambda row: abs(np.log(row["delta"]))), mine[0]["theory"]
         line = size if theory is None else middle["size"] * (length / middle["length"]) ** theory
         ax.plot(length, line, ":" if theory is None else "-", lw=0.9, color=COLOURS[k])
         fit = mine[0]["fitted"]
-        text = "no power law" if fit is None else f"{fit + 0.0:.3f}".replace("-0.000", "0.000")
+        text = "no power law" if fit is None else f"{round(fit, 3) + 0.0:.3f}"
         slopes.setdefault(text.replace("-", "−"), []).append(block)
     text = "\n".join(f"{', '.join(blocks)}: {slope}" for slope, blocks in slopes.items())
-    ax.text(0.04, 0.04, f"fitted slopes\n{text}", transform=ax.transAxes, size=6, va="bottom", linespacing=1.25)
+    ax.text(
+        0.04, 0.04, f"fitted slopes\n{text}", transform=ax.transAxes, size=6, va="bottom", linespacing=1.25
+    )
     ax.set_xscale("log")
     ax.set_yscale("log")
     return ax

@@ -48,12 +48,16 @@ def draw_gain_error(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         mine = {row["equation"]: max(row["error"], FLOOR) for row in rows if row["family"] == family}
         at = np.arange(len(equations)) + 0.15 * (k - (len(families) - 1) / 2)
         ax.plot(
-            at, [mine[equation] for equation, _ in equations], MARKERS[k + 2], ms=3.8, color=COLOURS[k + 4],
+            at, [mine[equation] for equation, _ in equations], MARKERS[k + 2], ms=3.8, color=COLOURS[(0, 3, 2, 4)[k % 4]],
             mfc="white", mew=0.9, label=family,
         )  # fmt: skip
+    ax.axhspan(FLOOR / 10, 1e-14, color="#eeeeee", lw=0)
+    ax.text(len(equations) - 0.55, 1.4e-14, "rounding", ha="right", va="bottom", size=6, color="#555555")
     ax.set_yscale("log")
     ax.set_ylim(FLOOR / 10, 1e2)
     ax.set_xlim(-0.5, len(equations) - 0.5)
-    ax.set_xticks(range(len(equations)), [f"eq. {e}\n{method.replace(' ', chr(10))}" for e, method in equations])
+    ax.set_xticks(
+        range(len(equations)), [f"eq. {e}\n{method.replace(' ', chr(10))}" for e, method in equations]
+    )
     ax.legend(frameon=False, fontsize=6, loc="center right", handletextpad=0.2)
     return ax

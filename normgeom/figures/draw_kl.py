@@ -12,8 +12,8 @@ from normgeom.figures.style import COLOURS, MARKERS
 def draw_kl(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     """Draw the difference of KL and its quadratic form on log axes, a curve for each norm.
 
-    The upper line is the quadratic form, slope 2; the triangle line a slope of 3 for the eye. Curves at
-    rounding are open markers without a line.
+    The upper line is the quadratic form, slope 2; the dashed line has slope 3, for the eye. Markers without
+    a line are rounding. The range of the fitted orders stands in the lower right corner.
 
     Args:
         rows: dicts with `norm`, `size`, `quadratic`, `difference` and `order` (None: rounding only).
@@ -21,7 +21,14 @@ def draw_kl(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     """
     sizes = np.array(sorted({row["size"] for row in rows}))
     first = sorted((row for row in rows if row["norm"] == rows[0]["norm"]), key=lambda row: row["size"])
-    ax.plot(sizes, [row["quadratic"] for row in first], "-", color="black", lw=1.3, label="quadratic form (slope 2)")
+    ax.plot(
+        sizes,
+        [row["quadratic"] for row in first],
+        "-",
+        color="black",
+        lw=1.3,
+        label="quadratic form (slope 2)",
+    )
     ax.plot(sizes, 0.5 * sizes**3, "--", color="#666666", lw=0.9, label="slope 3, for the eye")
     for k, norm in enumerate(dict.fromkeys(row["norm"] for row in rows)):
         mine = sorted((row for row in rows if row["norm"] == norm), key=lambda row: row["size"])
@@ -32,6 +39,10 @@ def draw_kl(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
             sizes[seen], difference[seen], MARKERS[k] + line, ms=3.0, lw=0.7, color=COLOURS[k], mfc="white",
             mew=0.8, label=f"|KL − quadratic|, {norm}",
         )  # fmt: skip
+    orders = [row["order"] for row in rows if row["order"] is not None]
+    if orders:
+        text = f"fitted order {min(orders):.2f} to {max(orders):.2f}"
+        ax.text(0.97, 0.05, text, transform=ax.transAxes, ha="right", size=6.5)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     return ax
