@@ -24,7 +24,6 @@ ALL = (
     "kl_vs_quadratic",
     "eigen_spectrum",
 )
-METRIC = ALL[3:]
 
 
 def main(arguments: list[str] | None = None) -> int:

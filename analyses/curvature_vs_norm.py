@@ -24,9 +24,10 @@ BLOCKS = tuple("".join(pair) for pair in itertools.combinations_with_replacement
 THEORY = {"ww": -2, "wb": -1, "wg": -1, "bb": 0, "bg": 0, "gg": 0}
 PANELS = (("no norm", "Gaussian"), *((norm, "categorical") for norm in NORMS))
 CAPTION = (
-    "Size (Frobenius norm) of every block of the exact Fisher matrix as all weights are scaled by δ, against "
-    "the length of W, on log axes. Points are measured, lines have the slope that theory gives: −2 for ww, "
-    "−1 for wb and wg, 0 for bb, bg and gg. Without a norm there is a power law for Gaussian outputs only."
+    "Size (Frobenius norm) of every block of the exact Fisher matrix as all weights are scaled by δ, "
+    "against the length of W, on log axes. Points are measured, lines have the slope that theory gives: "
+    "−2 for ww, −1 for wb and wg, 0 for bb, bg and gg. Without a norm there is a power law for Gaussian "
+    "outputs only."
 )
 
 
@@ -45,7 +46,7 @@ def compute(options: Options) -> Findings:
     points, laws, lengths = [], [], []
     for norm, family in PANELS:
         case = problem(norm, family, options, units=6, inputs=5, cases=40 if options.quick else 300)
-        mine = curves(*case, deltas=np.geomspace(0.1, 10, 5 if options.quick else 13))
+        mine = curves(*case, deltas=np.geomspace(0.1, 10, 5 if options.quick else 13).tolist())
         name = {"norm": norm, "family": family}
         for law in fitted(mine, *case, exact=norm != "no norm" or family == "Gaussian", norm=norm):
             laws.append({**name, **law})
@@ -61,7 +62,7 @@ def compute(options: Options) -> Findings:
 def curves(model: Any, params: Any, data: Any, *, deltas: Sequence[float]) -> list[dict[str, Any]]:
     """Return the size of every block at every delta."""
     rows = []
-    for delta in map(float, deltas):
+    for delta in deltas:
         weight = scale(params["weight"], delta)
         fisher = closed_form_fisher(model, {**params, "weight": weight}, data)
         rows += [
@@ -82,7 +83,8 @@ def fitted(
     for block in dict.fromkeys(p["block"] for p in points):
         mine = [p for p in points if p["block"] == block]
         law = found[NAMES[block[0]], NAMES[block[1]]]
-        slope = np.polyfit(*(np.log([p[key] for p in mine]) for key in ("length", "size")), 1)[0]
+        lengths, sizes = (np.log([p[key] for p in mine]) for key in ("length", "size"))
+        slope = np.polyfit(lengths, sizes, 1)[0]
         rows.append(
             {"block": block, "fitted": float(slope) if law.law == "power law" else None,
              "theory": None if not exact else 0 if norm == "no norm" else THEORY[block],
@@ -150,7 +152,8 @@ def write(options: Options) -> list[Path]:
     )
     write_text(
         f"{stem}.md",
-        f"# Curvature against the length of the weights\n\n{CAPTION}\n\n{to_markdown(header, table)}\n\n{explain(found)}",
+        f"# Curvature against the length of the weights\n\n{CAPTION}\n\n"
+        f"{to_markdown(header, table)}\n\n{explain(found)}",
     )
     return [Path(f"{stem}.json"), Path(f"{stem}.md"), *save_figure(draw(found.points), stem)]
 
@@ -180,9 +183,8 @@ def explain(found: Findings) -> str:
     ]
     return f"""\
 * Fitted slopes are those of theory to {worst:.0e}, in {len(normed)} blocks of normalized models.
-* **Differs from the paper.** Section 5.2.2 says that the curvature along wᵢ changes by a factor 1/2 when its
-  length doubles. The ww block changes by 1/4 (measured {min(ww):.6f} to {max(ww):.6f}). The factor 1/2 is right
-  for wb and wg (measured {min(cross):.6f} to {max(cross):.6f}), and for the length ds of a fixed step in W
-  (measured {min(steps):.6f} to {max(steps):.6f}).
-* If only one row of W is scaled, the exponents of the blocks with its weights are:
-  {"; ".join(single)}."""
+* **Differs from the paper.** Section 5.2.2 says that the curvature along wᵢ changes by a factor 1/2 when
+  its length doubles. The ww block changes by 1/4 (measured {min(ww):.6f} to {max(ww):.6f}). The factor 1/2
+  is right for wb and wg (measured {min(cross):.6f} to {max(cross):.6f}), and for the length ds of a fixed
+  step in W (measured {min(steps):.6f} to {max(steps):.6f}).
+* If only one row of W is scaled, the exponents of the blocks with its weights are: {"; ".join(single)}."""

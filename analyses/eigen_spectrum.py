@@ -18,7 +18,6 @@ from analyses._run import Options
 from normgeom.figures import draw_spectrum, save_figure, style
 from normgeom.geometry.families import Categorical
 from normgeom.geometry.fisher import fisher
-from normgeom.geometry.matrix import FisherMatrix
 from normgeom.geometry.null_space import annihilation_error, null_space, tangent_directions
 from normgeom.report import to_markdown, write_json, write_text
 from normgeom.transforms import WeightMatrixRecenter, WeightMatrixRescale
@@ -26,10 +25,10 @@ from normgeom.transforms import WeightMatrixRecenter, WeightMatrixRescale
 UNITS, CLASSES, COMPONENTS = 16, 10, 20
 NETWORKS = ("layer norm", "no norm")
 CAPTION = (
-    "Eigenvalues of the exact Fisher matrix of a network 20-16-10 (tanh, categorical outputs) with layer norm "
-    "before the tanh and of its twin without, smallest first, at start and after training on scikit-learn's "
-    "digits. The vertical lines stand at the null dimension that theory gives: everything to the left is a "
-    "symmetry, and zero to rounding."
+    "Eigenvalues of the exact Fisher matrix of a network 20-16-10 (tanh, categorical outputs) with layer "
+    "norm before the tanh and of its twin without, smallest first, at start and after training on "
+    "scikit-learn's digits. The vertical lines stand at the null dimension that theory gives: everything "
+    "to the left is a symmetry, and zero to rounding."
 )
 
 
@@ -61,10 +60,8 @@ def compute(options: Options) -> Findings:
             found, values = measure(name, model, data)
             about = {"norm": name, "time": time}
             summary.append(about | found)
-            rows += [
-                about | {"index": k + 1, "eigenvalue": value, "rank": found["expected rank"]}
-                for k, value in enumerate(values)
-            ]
+            drawn = about | {"rank": found["expected rank"], "accuracy": found["accuracy"]}
+            rows += [drawn | {"index": k + 1, "eigenvalue": value} for k, value in enumerate(values)]
     return Findings(rows, summary)
 
 
@@ -127,7 +124,8 @@ def measure(name: str, model: nn.Sequential, data: Digits) -> tuple[dict[str, An
         "largest": float(values[0]), "smallest": float(rest[-1]), "trace": float(matrix.trace),
         "directions": float(values.sum() ** 2 / (values**2).sum()),
         "in top 10": float(values[:10].sum() / values.sum()),
-        "accuracy": float(right[data.held_out].mean()), "training accuracy": float(right[~data.held_out].mean()),
+        "accuracy": float(right[data.held_out].mean()),
+        "training accuracy": float(right[~data.held_out].mean()),
     }, values.tolist()  # fmt: skip
 
 
@@ -160,8 +158,10 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
 def write(options: Options) -> list[Path]:
     """Write eigen_spectrum.{json,md,pdf,png}."""
     stem, found = options.stem(__file__), compute(options)
-    header = ["network", "time", "test accuracy", "parameters", "null dimension", "theory", "largest", "smallest not null",
-              "largest/smallest", "trace", "top 10 of the trace", "effective directions"]  # fmt: skip
+    header = [
+        "network", "time", "test accuracy", "parameters", "null dimension", "theory", "largest",
+        "smallest not null", "largest/smallest", "trace", "top 10 of the trace", "effective directions",
+    ]  # fmt: skip
     table = [
         [s["norm"], s["time"], f"{100 * s['accuracy']:.1f} %", str(s["parameters"]), str(s["nullity"]),
          str(s["expected nullity"]), f"{s['largest']:.3g}", f"{s['smallest']:.1e}",
@@ -172,7 +172,8 @@ def write(options: Options) -> list[Path]:
     write_json(f"{stem}.json", {"rows": found.rows, "summary": found.summary})
     write_text(
         f"{stem}.md",
-        f"# The spectrum of a trained network\n\n{CAPTION}\n\n{to_markdown(header, table)}\n\n{explain(found)}",
+        f"# The spectrum of a trained network\n\n{CAPTION}\n\n"
+        f"{to_markdown(header, table)}\n\n{explain(found)}",
     )
     return [Path(f"{stem}.json"), Path(f"{stem}.md"), *save_figure(draw(found.rows), stem)]
 
@@ -183,16 +184,18 @@ def explain(found: Findings) -> str:
     normed, plain = of["layer norm", "trained"], of["no norm", "trained"]
     worst, gap = max(s["annihilation"] for s in found.summary), min(s["gap"] for s in found.summary)
     return f"""\
-Effective directions are (Σλ)²/Σλ². Inputs: scikit-learn's digits on their first {COMPONENTS} principal components.
+Effective directions are (Σλ)²/Σλ². Inputs: scikit-learn's digits on their first {COMPONENTS} principal
+components.
 
-* Held-out accuracy after training: {100 * normed["accuracy"]:.1f} % with layer norm, {100 * plain["accuracy"]:.1f} %
-  without.
+* Held-out accuracy after training: {100 * normed["accuracy"]:.1f} % with layer norm,
+  {100 * plain["accuracy"]:.1f} % without.
 * The null dimension is {normed["nullity"]} with layer norm and {plain["nullity"]} without; theory has
-  {normed["expected nullity"]} and {plain["expected nullity"]}. {plain["expected nullity"]} are the shifts of all outputs of
-  a case together ({UNITS} in the last weights, 1 in the last biases); layer norm adds {COMPONENTS} + 1, a row added
-  to all rows of W and the scale of W. F times each of them is at most {small(worst)} of the largest eigenvalue, and the
-  smallest eigenvalue kept is at least {gap:.0e} times the largest one dropped.
-* Trained, the largest eigenvalue is {normed["largest"]:.3g} with layer norm and {plain["largest"]:.3g} without, the trace
-  {normed["trace"]:.3g} and {plain["trace"]:.3g}; the ten largest hold {100 * normed["in top 10"]:.0f} % and
-  {100 * plain["in top 10"]:.0f} % of it, and the spectrum has {normed["directions"]:.0f} and {plain["directions"]:.0f}
-  effective directions."""
+  {normed["expected nullity"]} and {plain["expected nullity"]}. {plain["expected nullity"]} are the shifts
+  of all outputs of a case together ({UNITS} in the last weights, 1 in the last biases); layer norm adds
+  {COMPONENTS} + 1, a row added to all rows of W and the scale of W. F times each of them is at most
+  {small(worst)} of the largest eigenvalue, and the smallest eigenvalue kept is at least {gap:.0e} times the
+  largest one dropped.
+* Trained, the largest eigenvalue is {normed["largest"]:.3g} with layer norm and {plain["largest"]:.3g}
+  without, the trace {normed["trace"]:.3g} and {plain["trace"]:.3g}; the ten largest hold
+  {100 * normed["in top 10"]:.0f} % and {100 * plain["in top 10"]:.0f} % of it, and the spectrum has
+  {normed["directions"]:.0f} and {plain["directions"]:.0f} effective directions."""

@@ -19,10 +19,11 @@ UNITS = (3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 512)
 LOST = {"layer norm": 2, "RMSNorm": 1}
 INPUTS, CASES = 4, 32
 CAPTION = (
-    "Eq. 13 as the paper prints it against the exact Fisher matrix, Gaussian outputs, gain 1, 4 inputs, 32 "
-    "cases. Left: relative Frobenius error of the weights' part. Right: curvature along directions that leave "
-    "every output unchanged, W (scaling) and 1γᵀ (one row added to all), over the mean eigenvalue of the "
-    "weights' part as printed: the exact curvature is zero to rounding, the printed one is not."
+    "Eq. 13 as the paper prints it against the exact Fisher matrix, Gaussian outputs, gain 1, 4 inputs, "
+    "32 cases. Left: relative Frobenius error of the weights' part. Right: curvature along directions "
+    "that leave every output unchanged, W (scaling) and 1γᵀ (one row added to all), over the mean "
+    "eigenvalue of the weights' part as printed: the exact curvature is zero to rounding, the printed one "
+    "is not."
 )
 
 
@@ -115,17 +116,17 @@ def explain(rows: Sequence[dict[str, Any]]) -> str:
     zero = max(abs(row["exact"]) for row in rows)
     return f"""\
 * **Differs from the paper.** For layer norm, eq. 13 as printed misses the exact ww part by
-  {100 * layer[first]["error"]:.0f} % at {first} units and {100 * layer[last]["error"]:.1f} % at {last} units. It keeps
-  only the diagonal of the projection I − 11ᵀ/H − zzᵀ/H that joins the units.
+  {100 * layer[first]["error"]:.0f} % at {first} units and {100 * layer[last]["error"]:.1f} % at {last}
+  units. It keeps only the diagonal of the projection I − 11ᵀ/H − zzᵀ/H that joins the units.
 * √(2/(H−2)) is the limit of the error in F of one case (at {last} units measured
   {layer[last]["one case"]:.4f}, law {layer[last]["law"]:.4f}). In the mean over cases the zzᵀ part partly
-  averages out, and the error is smaller: {layer[last]["error"] / layer[last]["law"]:.2f} of the law at {last} units.
-  At few units the law is too large: at {first} units it says {layer[first]["law"]:.2f}, measured
-  {layer[first]["one case"]:.2f} for one case.
+  averages out, and the error is smaller: {layer[last]["error"] / layer[last]["law"]:.2f} of the law at
+  {last} units. At few units the law is too large: at {first} units it says {layer[first]["law"]:.2f},
+  measured {layer[first]["one case"]:.2f} for one case.
 * RMSNorm, which the paper does not treat, has only the zzᵀ part. Eq. 13 used for it misses by
-  {100 * rms[first]["error"]:.0f} % at {first} units and {100 * rms[last]["error"]:.1f} % at {last}; the law of one case is
-  √(1/(H−1)) (measured {rms[last]["one case"]:.4f}, law {rms[last]["law"]:.4f}).
-* Along W and 1γᵀ the exact curvature is at most {small(zero)} of the mean eigenvalue. As printed it is between
-  {min(r["printed"] for r in nulls):.2f} and {max(r["printed"] for r in nulls):.2f} of it from 8 units on and
-  {min(r["printed"] for r in rows if r["units"] == last):.2f} or more at {last}: it does not fall with H. The error of
-  the whole matrix vanishes, that along the symmetries does not."""
+  {100 * rms[first]["error"]:.0f} % at {first} units and {100 * rms[last]["error"]:.1f} % at {last}; the law
+  of one case is √(1/(H−1)) (measured {rms[last]["one case"]:.4f}, law {rms[last]["law"]:.4f}).
+* Along W and 1γᵀ the exact curvature is at most {small(zero)} of the mean eigenvalue. As printed it is
+  between {min(r["printed"] for r in nulls):.2f} and {max(r["printed"] for r in nulls):.2f} of it from 8
+  units on and {min(r["printed"] for r in rows if r["units"] == last):.2f} or more at {last}: it does not
+  fall with H. The error of the whole matrix vanishes, that along the symmetries does not."""

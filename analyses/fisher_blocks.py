@@ -19,10 +19,11 @@ from normgeom.report import to_markdown, write_json, write_text
 PRINTED = "layer norm, eq. 13 printed"
 UNITS, INPUTS = 3, 3
 CAPTION = (
-    "The exact Fisher matrix of a GLM with 3 units, 3 inputs and Bernoulli outputs, under each norm, at the "
-    "same weights and data, in the order of the paper's eq. 13: w₁ b₁ g₁ w₂ … . Entries with a minus sign "
-    "are negative. The outputs are independent given the input, so a block between units that is not zero "
-    "comes from the norm: layer norm and RMSNorm couple the units, which eq. 13 as printed leaves out."
+    "The exact Fisher matrix of a GLM with 3 units, 3 inputs and Bernoulli outputs, under each norm, at "
+    "the same weights and data, in the order of the paper's eq. 13: w₁ b₁ g₁ w₂ … . Entries with a minus "
+    "sign are negative. The outputs are independent given the input, so a block between units that is not "
+    "zero comes from the norm: layer norm and RMSNorm couple the units, which eq. 13 as printed leaves "
+    "out."
 )
 
 
@@ -83,7 +84,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
         bar = figure.colorbar(
             grid[0, 0].images[0], ax=grid.ravel().tolist(), location="bottom", aspect=45, pad=0.03
         )
-        bar.set_label("entry of F (nats; log scale on both sides of 0)", size=7)
+        bar.set_label("entry of F (nats; log scale on both sides of 0; − marks negative entries)", size=7)
         bar.ax.minorticks_off()
     return figure
 
@@ -93,7 +94,8 @@ def write(options: Options) -> list[Path]:
     stem, found = options.stem(__file__), compute(options)
     header = ["norm", "outputs", "parameters", "rank", "null dimension", "share between units"]
     table = [
-        [s["norm"], s["family"], str(s["parameters"]), str(s["rank"]), str(s["nullity"]), small(s["between units"])]
+        [s["norm"], s["family"], *(str(s[key]) for key in ("parameters", "rank", "nullity")),
+         small(s["between units"])]
         for s in found.summary
     ]  # fmt: skip
     write_json(f"{stem}.json", {"rows": found.rows, "summary": found.summary})
@@ -111,13 +113,13 @@ def explain(found: Findings) -> str:
 The share between units is the Frobenius norm of all blocks between different units over that of F.
 
 * With independent outputs it is {small(of["weight norm"]["between units"])} for weight norm and
-  {small(of["batch norm"]["between units"])} for batch norm, but {exact["between units"]:.2f} for layer norm and
-  {of["RMSNorm"]["between units"]:.2f} for RMSNorm: statistics over the units couple them. With
+  {small(of["batch norm"]["between units"])} for batch norm, but {exact["between units"]:.2f} for layer norm
+  and {of["RMSNorm"]["between units"]:.2f} for RMSNorm: statistics over the units couple them. With
   categorical outputs all norms couple, through the covariance of y.
-* **Differs from the paper.** Eq. 13 as printed has share {small(printed["between units"])} for layer norm, and
-  null dimension {printed["nullity"]} where the exact matrix has {exact["nullity"]} (= inputs + 1: scaling W,
-  and adding a row to all of its rows).
-* The null dimensions with Bernoulli outputs are those of Table 1's groups: {of["no norm"]["nullity"]} without a norm,
-  {of["weight norm"]["nullity"]} for weight norm and {of["batch norm"]["nullity"]} for batch norm (one length a unit),
-  {exact["nullity"]} for layer norm, {of["RMSNorm"]["nullity"]} for RMSNorm. Categorical outputs add the directions that
-  shift all logits together."""
+* **Differs from the paper.** Eq. 13 as printed has share {small(printed["between units"])} for layer norm,
+  and null dimension {printed["nullity"]} where the exact matrix has {exact["nullity"]} (= inputs + 1:
+  scaling W, and adding a row to all of its rows).
+* The null dimensions with Bernoulli outputs are those of Table 1's groups: {of["no norm"]["nullity"]}
+  without a norm, {of["weight norm"]["nullity"]} for weight norm and {of["batch norm"]["nullity"]} for batch
+  norm (one length a unit), {exact["nullity"]} for layer norm, {of["RMSNorm"]["nullity"]} for RMSNorm.
+  Categorical outputs add the directions that shift all logits together."""

@@ -31,9 +31,10 @@ METHODS = {
 }
 EQUATIONS = {"batch norm": 32, "layer norm": 33, "weight norm": 34}
 CAPTION = (
-    "Left and middle: trace of the metric of the gains as all inputs are scaled by δ, over its value at δ = 1. "
-    "For the standard GLM it is the metric along the weight vectors; the weight-normalized model has gains "
-    "‖wᵢ‖, so that it computes the same function. Right: eq. 32 to 34 as printed against the exact metric."
+    "Left and middle: trace of the metric of the gains as all inputs are scaled by δ, over its value at δ "
+    "= 1. For the standard GLM it is the metric along the weight vectors; the weight-normalized model has "
+    "gains ‖wᵢ‖, so that it computes the same function. Right: eq. 32 to 34 as printed against the exact "
+    "metric."
 )
 
 
@@ -156,12 +157,13 @@ def explain(found: Findings) -> str:
     off = ", ".join(f"{100 * errors[32, f]:.0f} % {f}" for f in FAMILIES if f != "Gaussian")
     return f"""\
 * Doubling the data multiplies the metric of the standard GLM and of weight norm by
-  {doubled["weight norm", "Gaussian"]:.4f} with Gaussian outputs, and by {doubled["weight norm", "categorical"]:.4f} with
-  categorical ones (their covariance falls as outputs grow). The two agree to {small(same)}. Batch norm and layer
-  norm do not change ({small(moved)}).
-* **Differs from the paper.** Eq. 32 for batch norm drops the factor zᵢzⱼ. It is exact for independent outputs
-  of constant covariance (Gaussian, error {small(errors[32, "Gaussian"])}) and off by {off} here. Eq. 33 and 34 are
-  exact (at most {small(exact)}).
+  {doubled["weight norm", "Gaussian"]:.4f} with Gaussian outputs, and by
+  {doubled["weight norm", "categorical"]:.4f} with categorical ones (their covariance falls as outputs
+  grow). The two agree to {small(same)}. Batch norm and layer norm do not change ({small(moved)}).
+* **Differs from the paper.** Eq. 32 for batch norm drops the factor zᵢzⱼ. It is exact for independent
+  outputs of constant covariance (Gaussian, error {small(errors[32, "Gaussian"])}) and off by {off} here.
+  Eq. 33 and 34 are exact (at most {small(exact)}).
 * **Differs from the paper.** Eq. 35 sets the KL of a step in two gains equal to its cross term. For steps
-  (0.1, −0.1) the quadratic form is {opposite["quadratic"]:.2e} nats and eq. 35 as printed {opposite["printed"]:.2e}; for
-  (0.1, 0.1) {equal["quadratic"]:.2e} and {equal["printed"]:.2e}; for (0.1, 0) {single["quadratic"]:.2e} and 0."""
+  (0.1, −0.1) the quadratic form is {opposite["quadratic"]:.2e} nats and eq. 35 as printed
+  {opposite["printed"]:.2e}; for (0.1, 0.1) {equal["quadratic"]:.2e} and {equal["printed"]:.2e}; for (0.1,
+  0) {single["quadratic"]:.2e} and 0."""

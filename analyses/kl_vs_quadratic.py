@@ -15,10 +15,10 @@ from normgeom.geometry.metric import kl_against_quadratic, length
 from normgeom.report import to_markdown, write_json, write_text
 
 CAPTION = (
-    "KL(θ ‖ θ + t d) against its quadratic form t² dᵀFd / 2, over the step size t, along a random direction d "
-    "in weights, biases and gains, scaled to dᵀFd = 1. Points are the difference of the two, for each norm; "
-    "the line without points is the quadratic form itself. The difference falls as t³, one power faster, "
-    "which makes F the metric. A linear model with Gaussian outputs has no difference."
+    "KL(θ ‖ θ + t d) against its quadratic form t² dᵀFd / 2, over the step size t, along a random "
+    "direction d in weights, biases and gains, scaled to dᵀFd = 1. Points are the difference of the two, "
+    "for each norm; the line without points is the quadratic form itself. The difference falls as t³, one "
+    "power faster, which makes F the metric. A linear model with Gaussian outputs has no difference."
 )
 
 

@@ -48,8 +48,8 @@ def draw_gain_error(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         mine = {row["equation"]: max(row["error"], FLOOR) for row in rows if row["family"] == family}
         at = np.arange(len(equations)) + 0.15 * (k - (len(families) - 1) / 2)
         ax.plot(
-            at, [mine[equation] for equation, _ in equations], MARKERS[k + 2], ms=3.8, color=COLOURS[(0, 3, 2, 4)[k % 4]],
-            mfc="white", mew=0.9, label=family,
+            at, [mine[equation] for equation, _ in equations], MARKERS[k + 2], ms=3.8,
+            color=COLOURS[(0, 3, 2, 4)[k % 4]], mfc="white", mew=0.9, label=family,
         )  # fmt: skip
     ax.axhspan(FLOOR / 10, 1e-14, color="#eeeeee", lw=0)
     ax.text(len(equations) - 0.55, 1.4e-14, "rounding", ha="right", va="bottom", size=6, color="#555555")

@@ -13,7 +13,7 @@ def draw_kl(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     """Draw the difference of KL and its quadratic form on log axes, a curve for each norm.
 
     The upper line is the quadratic form, slope 2; the dashed line has slope 3, for the eye. Markers without
-    a line are rounding. The range of the fitted orders stands in the lower right corner.
+    a line are rounding. The range of the fitted orders stands in the upper left corner.
 
     Args:
         rows: dicts with `norm`, `size`, `quadratic`, `difference` and `order` (None: rounding only).
@@ -41,8 +41,9 @@ def draw_kl(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         )  # fmt: skip
     orders = [row["order"] for row in rows if row["order"] is not None]
     if orders:
-        text = f"fitted order {min(orders):.2f} to {max(orders):.2f}"
-        ax.text(0.97, 0.05, text, transform=ax.transAxes, ha="right", size=6.5)
+        exact = dict.fromkeys(f"\n{row['norm']}: rounding only" for row in rows if row["order"] is None)
+        text = f"fitted order {min(orders):.2f} to {max(orders):.2f}" + "".join(exact)
+        ax.text(0.04, 0.95, text, transform=ax.transAxes, va="top", size=6.5, linespacing=1.3)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     return ax

@@ -19,15 +19,16 @@ def draw_spectrum(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     left of it are zero to rounding.
 
     Args:
-        rows: dicts with `norm`, `index` (from 1), `eigenvalue` and `rank`.
+        rows: dicts with `norm`, `eigenvalue`, `rank`, and `accuracy` (a share of 1), which the legend tells.
         ax: where to draw.
     """
     for k, norm in enumerate(dict.fromkeys(row["norm"] for row in rows)):
         mine = [row for row in rows if row["norm"] == norm]
         values = np.sort(np.maximum(np.abs([row["eigenvalue"] for row in mine]), FLOOR))
         null = len(values) - mine[0]["rank"]
+        label = f"{norm}: {100 * mine[0]['accuracy']:.1f} % right"
         look, width = LOOKS[k % len(LOOKS)]
-        ax.plot(np.arange(1, len(values) + 1), values, look, lw=width, color=COLOURS[k], label=norm)
+        ax.plot(np.arange(1, len(values) + 1), values, look, lw=width, color=COLOURS[k], label=label)
         ax.axvline(null + 0.5, color=COLOURS[k], lw=0.7, ls=look)
         ax.text(
             null + 0.5, 10.0 ** (-9 - 2.5 * k), f"{null} null", ha="center", va="center", size=6.5,
