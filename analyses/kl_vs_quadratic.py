@@ -52,11 +52,13 @@ def direction(model: Any, params: Any, data: Any, *, options: Options) -> dict[s
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw one panel for each family."""
-    with style(height=4.1, axes__titlesize=8, xtick__labelsize=7, ytick__labelsize=7):
+    with style(height=4.3, axes__titlesize=7.5, xtick__labelsize=7, ytick__labelsize=7):
         figure, grid = plt.subplots(2, 2, sharex=True, sharey=True)
         for ax, family in zip(grid.ravel(), FAMILIES, strict=True):
-            draw_kl([row for row in rows if row["family"] == family], ax)
-            ax.set_title(f"{family} outputs")
+            mine = [row for row in rows if row["family"] == family]
+            draw_kl(mine, ax)
+            orders = [row["order"] for row in mine if row["order"] is not None]
+            ax.set_title(f"{family} outputs\nfitted order {min(orders):.2f} to {max(orders):.2f}")
         handles, labels = grid[0, 1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=7)
         figure.supxlabel(r"step size $t$ (length of the step in the metric)", fontsize=8)

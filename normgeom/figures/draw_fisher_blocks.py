@@ -25,9 +25,10 @@ def draw_fisher_blocks(rows: Sequence[dict[str, Any]], ax: Axes, *, limit: float
     matrix = np.array([row["values"] for row in rows])
     limit = limit or float(np.abs(matrix).max())
     scale = SymLogNorm(limit / 10**DECADES, vmin=-limit, vmax=limit)
-    ax.imshow(matrix, cmap="RdBu_r", norm=scale, aspect="equal", interpolation="nearest")
+    image = ax.imshow(matrix, cmap="RdBu_r", norm=scale, aspect="equal", interpolation="nearest")
     for y, x in np.argwhere(matrix < -limit / 10**DECADES):
-        dark = abs(float(scale(matrix[y, x])) - 0.5) > 0.3
+        red, green, blue, _ = image.cmap(scale(matrix[y, x]))
+        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.48
         ax.text(x, y, "−", ha="center", va="center_baseline", size=5, color="white" if dark else "black")
     labels, places, start = [], [], 0
     for (unit, letter), group in itertools.groupby(rows, key=lambda row: (row["unit"], row["letter"])):

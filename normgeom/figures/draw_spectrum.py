@@ -26,7 +26,7 @@ def draw_spectrum(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         mine = [row for row in rows if row["norm"] == norm]
         values = np.sort(np.maximum(np.abs([row["eigenvalue"] for row in mine]), FLOOR))
         null = len(values) - mine[0]["rank"]
-        label = f"{norm}: {100 * mine[0]['accuracy']:.1f} % right"
+        label = f"{norm}: {100 * mine[0]['accuracy']:.1f} % correct"
         look, width = LOOKS[k % len(LOOKS)]
         ax.plot(np.arange(1, len(values) + 1), values, look, lw=width, color=COLOURS[k], label=label)
         ax.axvline(null + 0.5, color=COLOURS[k], lw=0.7, ls=look)
@@ -36,6 +36,6 @@ def draw_spectrum(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         )  # fmt: skip
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_ylim(FLOOR / 3, 10)
-    ax.legend(frameon=False, fontsize=7, loc="lower right")
+    ax.set_ylim(FLOOR / 3, 1e4)
+    ax.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=7, loc="upper left")
     return ax

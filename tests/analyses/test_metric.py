@@ -2,6 +2,7 @@
 
 import json
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -26,34 +27,23 @@ def options(tmp_path):
     return _run.Options(tmp_path, quick=True)
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reports")
-    assert main.main([*NAMES, "--quick", "--out", str(folder)]) == 0
-    return folder
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_files_are_written_and_in_the_manifest(name, written):
-    manifest = json.loads((written / "manifest.json").read_text())
-    files = {f"{name}.{kind}" for kind in ("json", "md", "pdf", "png")}
-    assert files <= {file.name for file in written.iterdir()}
-    assert {manifest[file]["script"] for file in files} == {f"analyses/{name}.py"}
-    assert b"/Type3" not in (written / f"{name}.pdf").read_bytes()
-    assert name in main.ALL
+def test_files_are_written_and_in_the_manifest(name, tmp_path):
+    assert main.main([name, "--quick", "--out", str(tmp_path)]) == 0
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert set(manifest) == {f"{name}.{kind}" for kind in ("json", "md", "pdf", "png")}
+    assert {file.name for file in tmp_path.iterdir()} == {*manifest, "manifest.json"}
+    assert b"/Type3" not in (tmp_path / f"{name}.pdf").read_bytes()
+    text = (tmp_path / f"{name}.md").read_text()
+    assert not any(wrong in text for wrong in ("nan", "None", "inf ", "−0.000"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_captions_hold_numbers_only_where_there_are_some(name, written):
-    text = (written / f"{name}.md").read_text()
-    assert "nan" not in text.lower()
-    assert "None" not in text
-    assert "−0.000" not in text
-
-
-def test_rows_are_those_of_the_figure_and_can_be_read_back(written):
-    rows = json.loads((written / "eq13_gap.json").read_text())
-    assert len(eq13_gap.draw(rows).axes) == 2
+def test_a_figure_can_be_drawn_from_its_saved_rows(options):
+    eq13_gap.write(options)
+    rows = json.loads((options.out / "eq13_gap.json").read_text())
+    figure = eq13_gap.draw(rows)
+    assert len(figure.axes) == 2
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -107,7 +107,7 @@ def test_rounding_is_drawn_without_a_line(ax):
     ]
     draw_kl(rows, ax)
     assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "-", "None"]
-    assert words(ax) == ["fitted order 3.00 to 3.00\nb: rounding only"]
+    assert words(ax) == ["b: rounding"]
 
 
 def test_the_null_dimension_is_marked(ax):
