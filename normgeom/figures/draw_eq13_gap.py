@@ -15,8 +15,8 @@ def draw_eq13_gap(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     """Draw the relative Frobenius error of the weights' part against the number of units.
 
     Args:
-        rows: dicts with `norm`, `units`, `error` (mean over cases), `one case` and `law`, the error of one
-            case for many units.
+        rows: dicts with `norm`, `units`, `error` (mean over cases), `one case`, `law` (the error of one
+            case for many units) and `law name`.
         ax: where to draw, on log axes.
     """
     for k, norm in enumerate(dict.fromkeys(row["norm"] for row in rows)):
