@@ -14,7 +14,17 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from analyses._run import Options, manifest, run
 
-ALL = ("table1", "table1_digits", "fine_print")
+ALL = (
+    "table1",
+    "table1_digits",
+    "fine_print",
+    "fisher_blocks",
+    "curvature_vs_norm",
+    "gain_metric",
+    "eq13_gap",
+    "kl_vs_quadratic",
+    "eigen_spectrum",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,8 +1,9 @@
-"""Shapes and types in the signatures of normgeom are checked while tests run."""
+"""Shapes and types in signatures are checked while tests run, where no torch.func transform hides axes."""
 
 import jaxtyping
 
-jaxtyping.install_import_hook("normgeom", "beartype.beartype")
+PARTS = ("norms", "transforms", "layers", "invariance", "points", "report", "figures", "cli")
+jaxtyping.install_import_hook([f"normgeom.{part}" for part in PARTS], "beartype.beartype")
 
 import matplotlib  # noqa: E402
 import pytest  # noqa: E402

@@ -19,9 +19,10 @@ ALLOWED = {
     "layers": {"_types", "norms"},
     "points": {"norms"},
     "invariance": {"_types", "norms", "transforms", "layers", "report"},
+    "geometry": {"_types", "norms", "transforms"},
     "figures": {"report"},
-    "cli": {"", "invariance", "points", "report"},
-    "": {"norms", "transforms", "layers", "invariance"},
+    "cli": {"", "invariance", "geometry", "points", "report"},
+    "": {"norms", "transforms", "layers", "invariance", "geometry"},
 }
 
 

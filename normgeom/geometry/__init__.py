@@ -1,0 +1,1 @@
+"""The Fisher metric of normalized models: section 5.2 of the paper, exact."""

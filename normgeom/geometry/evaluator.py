@@ -1,0 +1,171 @@
+"""One face for everything that has a Fisher matrix: a GLM, an `nn.Module`, a function of (params, data).
+
+An `Evaluator` maps (params, inputs) to the natural parameters (cases, ..., outputs) and leaves what it calls
+as found: parameters and buffers are copies, attributes that hooks set are put back, and the random state is
+restored.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+Params = dict[str, torch.Tensor]
+_RETURNS_A_TUPLE = (nn.RNNBase, nn.MultiheadAttention)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """A pure function of (params, inputs), with the parameters that are differentiated and the family."""
+
+    function: Callable[[Params, Any], Any]
+    params: Params
+    family: Any
+    module: nn.Module | None = None
+
+    def __call__(self, params: Params, inputs: Any) -> torch.Tensor:
+        """Return the natural parameters, of shape (cases, ..., outputs)."""
+        return _checked(self.function(params, inputs), inputs)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(value.numel() for value in self.params.values())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters."""
+        return next(iter(self.params.values())).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(iter(self.params.values())).device
+
+    @contextlib.contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Leave the attributes of the module and the random state as found."""
+        modules = list(self.module.modules()) if self.module is not None else []
+        found = [
+            {k: v for k, v in vars(m).items() if isinstance(v, torch.Tensor) or k.startswith("_flat_weight")}
+            for m in modules
+        ]
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            try:
+                yield
+            finally:
+                for module, attributes in zip(modules, found, strict=True):
+                    vars(module).update(attributes)
+
+
+def evaluator(
+    model: Any, params: Mapping[str, torch.Tensor], *, family: Any = None, blocks: Sequence[str] | None = None
+) -> Evaluator:
+    """Return the evaluator of a GLM, a module or a function.
+
+    `blocks` names the parameters that are differentiated (default all); the others keep the values given.
+    Parameters of a module with `requires_grad=False` are left out.
+
+    Raises:
+        TypeError: if the model is none of these, or a parameter is not a real floating-point tensor.
+        ValueError: if the family is missing, or a name is unknown, tied or frozen.
+    """
+    family = family if family is not None else getattr(model, "family", None)
+    if family is None:
+        raise ValueError(
+            "a family must be given for a module or a function, for example family=Categorical()."
+        )
+    if not isinstance(params, Mapping) or not params:
+        raise TypeError("params must be a dict of tensors that is not empty, for example "
+                        f"dict(module.named_parameters()); got {type(params).__name__}.")  # fmt: skip
+    values = {name: value.detach().clone() for name, value in params.items()}
+    chosen = _chosen(model, values, blocks)
+    for name in chosen:
+        if not values[name].is_floating_point():
+            raise TypeError(
+                f"parameters must be real floating-point tensors; {name} is {values[name].dtype}."
+            )
+    held = {name: value for name, value in values.items() if name not in chosen}
+    if isinstance(model, nn.Module):
+        function = _module_function(model, held)
+    elif callable(model):
+        function = lambda free, inputs: model({**values, **held, **free}, inputs)  # noqa: E731
+    else:
+        raise TypeError(
+            "the model must be a NormalizedGLM, an nn.Module or a function of (params, data); "
+            f"got {type(model).__name__}."
+        )
+    return Evaluator(
+        function,
+        {name: values[name] for name in chosen},
+        family,
+        model if isinstance(model, nn.Module) else None,
+    )
+
+
+def cases(inputs: Any) -> int:
+    """Return the number of cases: the length of the first axis of the first tensor."""
+    first = inputs[0] if isinstance(inputs, tuple) else inputs
+    return int(first.shape[0])
+
+
+def take(inputs: Any, index: Any) -> Any:
+    """Return some cases of the inputs (a tensor, or a tuple of tensors with the cases first)."""
+    if isinstance(inputs, tuple):
+        return tuple(take(part, index) for part in inputs)
+    return inputs[index]
+
+
+def _module_function(module: nn.Module, held: Params) -> Callable[[Params, Any], Any]:
+    buffers = {k: v.detach().clone() for k, v in module.named_buffers()}
+    rest = {k: v.detach() for k, v in module.named_parameters()} | held
+
+    def function(free: Params, inputs: Any) -> Any:
+        state = {**rest, **free, **{k: v.clone() for k, v in buffers.items()}}
+        out = torch.func.functional_call(module, state, inputs if isinstance(inputs, tuple) else (inputs,))
+        return out[0] if isinstance(module, _RETURNS_A_TUPLE) else out
+
+    return function
+
+
+def _chosen(model: Any, values: Params, blocks: Sequence[str] | None) -> list[str]:
+    """The names to differentiate, in the order of `params`."""
+    names = list(values)
+    if isinstance(model, nn.Module):
+        own = dict(model.named_parameters())
+        every = dict(model.named_parameters(remove_duplicate=False))
+        for name in names:
+            if name not in own:
+                raise ValueError(
+                    f"{name!r} is tied to another parameter; give it once, as named_parameters() does."
+                    if name in every
+                    else f"the module has no parameter {name!r}; it has {', '.join(own)}."
+                )
+        names = [name for name in names if own[name].requires_grad]
+    if isinstance(blocks, str):
+        raise TypeError(f"blocks must be a sequence of names; got the string {blocks!r}: write [{blocks!r}].")
+    unknown = [name for name in blocks or () if name not in names]
+    if unknown:
+        raise ValueError(f"blocks must name parameters that are not frozen, of {names}; got {unknown}.")
+    names = [name for name in names if blocks is None or name in blocks]
+    if not names:
+        raise ValueError("at least one parameter must be free: every parameter given is frozen.")
+    return names
+
+
+def _checked(eta: Any, inputs: Any) -> torch.Tensor:
+    """Raise an error unless eta is a floating-point tensor with the cases first and the outputs last."""
+    if not isinstance(eta, torch.Tensor):
+        raise TypeError(
+            f"the model must return one tensor of natural parameters; got {type(eta).__name__}. "
+            "Wrap it in a function that returns that tensor."
+        )
+    if eta.ndim < 2 or eta.shape[0] != cases(inputs):
+        raise ValueError(
+            f"the model's outputs must have shape (cases, ..., outputs) with {cases(inputs)} cases; "
+            f"got {tuple(eta.shape)}. Wrap the model in a function that returns this shape."
+        )
+    return eta

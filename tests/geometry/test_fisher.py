@@ -1,0 +1,312 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from normgeom.geometry import fisher as module_under_test
+from normgeom.geometry.families import Categorical, Gaussian
+from normgeom.geometry.fisher import (
+    empirical_fisher,
+    fisher,
+    fisher_diagonal,
+    fisher_trace,
+    monte_carlo_fisher,
+)
+from normgeom.geometry.per_example import per_example_fisher
+from tests.geometry.networks import NETWORKS, build
+from tests.oracles import plain_case_fishers, plain_jacobian
+
+MIXED = [
+    "layer norm",
+    "batch norm, train",
+    "weight norm",
+    "LSTM",
+    "one output a position",
+    "embedding, sparse",
+    "encoder layer",
+]
+
+
+def close(value, wanted, tolerance=1e-12):
+    scale = tolerance * (float(wanted.abs().max()) or 1.0)
+    torch.testing.assert_close(value, wanted, rtol=0, atol=scale)
+
+
+def free(module):
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
+@pytest.fixture(params=MIXED)
+def network(request):
+    module, data, family = build(request.param)
+    return module, data, family, plain_case_fishers(build(request.param)[0], data, family)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fisher_equals_a_plain_autograd_loop(name):
+    module, data, family = build(name)
+    wanted = plain_case_fishers(build(name)[0], data, family).mean(0)
+    F = fisher(module, dict(module.named_parameters()), data, family=family)
+    close(F.to_order("tensor").matrix, wanted)
+    close(fisher(module, free(module), data, family=family, order="tensor").matrix, wanted)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_per_example_fisher_equals_a_plain_autograd_loop(name):
+    module, data, family = build(name)
+    wanted = plain_case_fishers(build(name)[0], data, family)
+    F = per_example_fisher(module, free(module), data, family=family, order="tensor")
+    close(F.materialize().matrix, wanted)
+    neuron = per_example_fisher(module, free(module), data, family=family)
+    close(neuron.materialize().to_order("tensor").matrix, wanted)
+    close(neuron[-1].to_order("tensor").matrix, wanted[-1])
+    close(neuron.sum().to_order("tensor").matrix, wanted.sum(0))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_model_is_left_as_found(name):
+    module, data, family = build(name)
+    with torch.no_grad():
+        module(*data if isinstance(data, tuple) else (data,))
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    state = {k: v.clone() for k, v in module.state_dict().items()}
+    attributes = [dict(vars(m)) for m in module.modules()]
+    training, random = [m.training for m in module.modules()], torch.get_rng_state()
+    fisher(module, dict(module.named_parameters()), data, family=family)
+    assert all(torch.equal(v, state[k]) for k, v in module.state_dict().items())
+    assert [m.training for m in module.modules()] == training
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(p.grad, torch.ones_like(p)) for p in module.parameters())
+    for m, before in zip(module.modules(), attributes, strict=True):
+        assert vars(m).keys() == before.keys()
+        assert all(vars(m)[k] is v for k, v in before.items())
+
+
+@pytest.mark.parametrize("name", ["LSTM", "LSTM with weight norm", "GRU"])
+def test_recurrent_weights_are_still_those_that_the_layer_uses(name):
+    module, data, family = build(name)
+    fisher(module, free(module), data, family=family)
+    own = dict(module.layer.named_parameters())
+    flat = module.layer._flat_weights
+    assert all(w is own[n] for n, w in zip(module.layer._flat_weights_names, flat, strict=True) if n in own)
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_chunks_change_nothing(network, chunk):
+    module, data, family, wanted = network
+    F = fisher(module, free(module), data, family=family, order="tensor", chunk_size=chunk)
+    close(F.matrix, wanted.mean(0))
+
+
+def test_row_chunks_change_nothing(network, monkeypatch):
+    monkeypatch.setattr(module_under_test, "BUDGET", 1)
+    module, data, family, wanted = network
+    F = fisher(module, free(module), data, family=family, order="tensor")
+    close(F.matrix, wanted.mean(0))
+    each = per_example_fisher(module, free(module), data, family=family, order="tensor")
+    close(each.materialize().matrix, wanted)
+
+
+def test_diagonal_and_trace(network):
+    module, data, family, wanted = network
+    diagonal = fisher_diagonal(module, free(module), data, family=family)
+    close(torch.cat([d.flatten() for d in diagonal.values()]), wanted.mean(0).diagonal())
+    assert {k: v.shape for k, v in diagonal.items()} == {k: v.shape for k, v in free(module).items()}
+    trace = fisher_trace(module, free(module), data, family=family, reduction="sum")
+    close(trace, wanted.sum(0).trace())
+
+
+def test_chosen_blocks(network):
+    module, data, family, _ = network
+    names = list(free(module))[-2:]
+    whole = fisher(module, free(module), data, family=family)
+    part = fisher(module, free(module), data, family=family, blocks=names)
+    assert part.order.names == tuple(names)
+    close(part[names[0], names[-1]], whole[names[0], names[-1]])
+    close(part[names[-1]], whole[names[-1]])
+
+
+def test_empirical_fisher_is_the_outer_product_of_the_gradients(network):
+    module, data, family, _ = network
+    eta, jacobian = plain_jacobian(module, data)
+    y = family.sample(eta, generator=torch.Generator().manual_seed(1))
+    g = (family.score(y, eta)[..., None] * jacobian).flatten(1, -2).sum(1)
+    F = empirical_fisher(module, free(module), data, y, family=family, order="tensor", chunk_size=2)
+    close(F.matrix, g.T @ g / len(g))
+    assert F.kind == "empirical"
+
+
+def test_monte_carlo_fisher_approaches_the_exact_one(network):
+    module, data, family, wanted = network
+    generator = torch.Generator().manual_seed(0)
+    F = monte_carlo_fisher(
+        module, free(module), data, family=family, samples=2000, generator=generator, order="tensor"
+    )
+    error = (F.matrix - wanted.mean(0)).norm() / wanted.mean(0).norm()
+    assert 1e-4 < error < 0.1
+
+
+def test_a_loader_is_streamed():
+    module, data, family = build("layer norm")
+    loader = DataLoader(TensorDataset(data, torch.zeros(len(data))), batch_size=2)
+    random = torch.get_rng_state()
+    F = fisher(module, free(module), loader, family=family)
+    close(F.matrix, fisher(module, free(module), data, family=family).matrix)
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_a_function_has_the_fisher_of_the_same_module():
+    module, data, family = build("layer norm")
+    function = lambda params, x: torch.func.functional_call(module, params, (x,))  # noqa: E731
+    F = fisher(function, free(module), data, family=family)
+    close(F.matrix, fisher(module, free(module), data, family=family).matrix)
+
+
+@pytest.mark.parametrize("route", ["layers", "vmap", "loop"])
+def test_every_route_gives_the_same(route):
+    module, data, family = build("LSTM, deep, both ways")
+    wanted = fisher(module, free(module), data, family=family, route="batch")
+    close(fisher(module, free(module), data, family=family, route=route).matrix, wanted.matrix)
+
+
+def test_float32_is_within_rounding():
+    module, data, family = build("LSTM", dtype=torch.float32)
+    F = fisher(module, free(module), data, family=family, order="tensor")
+    double, data64, _ = build("LSTM", dtype=torch.float32)
+    wanted = plain_case_fishers(double.double(), data64.double(), family).mean(0)
+    close(F.matrix.double(), wanted, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits_of_a_thousand(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    params = {"weight": 1000 * torch.randn(4, 3, generator=generator, dtype=torch.float64)}
+    params["weight"][1] = params["weight"][0] + 1
+    model = lambda p, x: torch.nn.functional.linear(x, p["weight"])  # noqa: E731
+    F = fisher(model, {"weight": params["weight"].to(dtype)}, x.to(dtype), family=Categorical())
+    p = (x @ params["weight"].T).softmax(1)
+    off = torch.einsum("ni,nj,nd,ne->idje", -p, p, x, x).reshape(12, 12) / 6
+    own = torch.einsum("ni,nd,ne->ide", p * (1 - p), x, x) / 6
+    wanted = off.view(4, 3, 4, 3)
+    wanted[range(4), :, range(4), :] = own
+    assert F.matrix.isfinite().all()
+    close(F.matrix.double(), wanted.reshape(12, 12), 1e-3 if dtype is torch.float32 else 1e-10)
+
+
+def test_the_order_is_stated():
+    module = nn.Linear(1, 2)
+    F = fisher(module, free(module), torch.ones(3, 1), family=Gaussian())
+    assert list(F.order) == [("weight", (0, 0)), ("bias", (0,)), ("weight", (1, 0)), ("bias", (1,))]
+    assert F["weight", "bias"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+DROPOUTS = {
+    "module": nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3)),
+    "alpha": nn.Sequential(nn.Linear(3, 4), nn.AlphaDropout(0.5)),
+    "channels": nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (2, 2)), nn.Dropout1d(0.5), nn.Flatten()),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_active_dropout_is_refused(name):
+    with pytest.raises(ValueError, match="dropout is active"):
+        fisher(DROPOUTS[name], free(DROPOUTS[name]), torch.randn(5, 3), family=Categorical())
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True),
+        nn.LSTM(4, 4, 2, dropout=0.5, batch_first=True),
+    ],
+    ids=["encoder", "LSTM"],
+)
+def test_active_dropout_inside_a_layer_is_refused(layer):
+    with pytest.raises(ValueError, match="dropout is active"):
+        fisher(layer, free(layer), torch.randn(3, 2, 4), family=Gaussian())
+
+
+def test_other_randomness_is_refused():
+    noisy = lambda p, x: x @ p["w"] + torch.randn(len(x), 2)  # noqa: E731
+    x, random = torch.randn(5, 3), torch.get_rng_state()
+    with pytest.raises(ValueError, match="two evaluations differ"):
+        fisher(noisy, {"w": torch.ones(3, 2)}, x, family=Categorical())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_errors_say_what_to_do():
+    module, data, family = build("linear")
+    params = free(module)
+    with pytest.raises(ValueError, match="a family must be given"):
+        fisher(module, params, data)
+    with pytest.raises(ValueError, match="blocks must name"):
+        fisher(module, params, data, family=family, blocks=["gain"])
+    with pytest.raises(TypeError, match=r"write \['weight'\]"):
+        fisher(module, params, data, family=family, blocks="weight")
+    with pytest.raises(ValueError, match="no parameter 'gain'"):
+        fisher(module, {"gain": torch.ones(3)}, data, family=family)
+    with pytest.raises(ValueError, match="reduction must be"):
+        fisher(module, params, data, family=family, reduction="none")
+    with pytest.raises(ValueError, match="order must be"):
+        fisher(module, params, data, family=family, order="layer")
+    with pytest.raises(ValueError, match=r"shape \(cases, ..., outputs\)"):
+        fisher(lambda p, x: x[:, 0] * p["g"], {"g": torch.ones(())}, torch.ones(2, 2), family=family)
+    with pytest.raises(ValueError, match="one target for each"):
+        empirical_fisher(module, params, data, family=family)
+    with pytest.raises(ValueError, match="chunk_size must be at least 1"):
+        fisher(module, params, data, family=family, chunk_size=0)
+    with pytest.raises(TypeError, match="the model must be"):
+        fisher(3, params, data, family=family)
+
+
+def test_a_coupled_model_refuses_a_route_by_case():
+    module, data, family = build("batch norm of one's own")
+    with pytest.raises(ValueError, match="couples its cases"):
+        fisher(module, free(module), data, family=family, route="vmap")
+
+
+def test_frozen_and_tied_names():
+    module, data, family = build("tied weights")
+    both = dict(module.named_parameters(remove_duplicate=False))
+    with pytest.raises(ValueError, match="is tied to another parameter"):
+        fisher(module, both, data, family=family)
+    frozen = nn.Linear(3, 2).requires_grad_(False)
+    with pytest.raises(ValueError, match="every parameter given is frozen"):
+        fisher(frozen, dict(frozen.named_parameters()), torch.ones(2, 3), family=family)
+
+
+def test_a_matrix_too_large_is_refused_with_its_size():
+    module = nn.Linear(3000, 1000)
+    with pytest.raises(ValueError, match=r"3001000 parameters needs \d+"):
+        fisher(module, free(module), torch.ones(2, 3000), family=Categorical())
+
+
+def test_an_embedding_that_changes_its_weight_is_refused():
+    module = nn.Embedding(5, 3, max_norm=1.0)
+    with pytest.raises(ValueError, match="max_norm"):
+        fisher(module, free(module), torch.tensor([1, 2]), family=Categorical())
+
+
+def test_derivatives_that_are_not_finite_are_refused():
+    model = lambda p, x: (x * p["w"]).abs().sqrt()  # noqa: E731
+    with pytest.raises(ValueError, match="those in w are not"):
+        fisher(model, {"w": torch.zeros(2)}, torch.ones(3, 2), family=Gaussian())
+
+
+def test_functional_calls_by_keyword():
+    f = torch.nn.functional
+
+    def model(p, x):
+        h = f.layer_norm(
+            input=f.linear(input=x, weight=p["w"]), normalized_shape=(4,), weight=p["g"], bias=p["b"]
+        )
+        return f.rms_norm(f.group_norm(h, num_groups=2, weight=p["g"]), normalized_shape=(4,), weight=p["b"])
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"w": (4, 3), "g": (4,), "b": (4,)}
+    params = {k: torch.randn(s, generator=generator).double() for k, s in shapes.items()}
+    x = torch.randn(5, 3, generator=generator).double()
+    F = fisher(model, params, x, family=Categorical(), route="layers")
+    close(F.matrix, fisher(model, params, x, family=Categorical(), route="batch").matrix)

@@ -1,0 +1,164 @@
+"""Problems reported in public about Fisher matrices and torch.func, with their right values."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import jacfwd, jacrev, jvp
+from torch.nn.utils.parametrizations import weight_norm
+
+from normgeom.geometry.families import Gaussian, MeanVarianceGaussian
+from normgeom.geometry.fisher import fisher, monte_carlo_fisher
+from normgeom.geometry.kernels import PlainKernels
+from normgeom.geometry.operator import FisherOperator
+from normgeom.geometry.per_example import per_example_fisher
+from tests.geometry.test_fisher import close, free
+from tests.oracles import plain_jacobian
+
+# torch registers some of its forward rules through torch.jit.script, on first use.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+
+X0 = torch.tensor([0.7, -0.2, 0.5, 1.1], dtype=torch.float64)
+DIRECTION = torch.tensor([1.0, 0.0, 2.0, -1.0], dtype=torch.float64)
+WEIGHTS = torch.tensor([1.0, 2.0, -0.5, 0.3], dtype=torch.float64)
+HIGHER = {
+    "layer": (lambda z: F.layer_norm(z, (4,), eps=0.25), [-1.23435083367, 6.06184964273, -8.56093224822]),
+    "batch": (
+        lambda z: F.batch_norm(z.view(4, 1), None, None, training=True, eps=0.25).view(4),
+        [-1.23435083367, 6.06184964273, -8.56093224822],
+    ),
+    "instance": (lambda z: F.instance_norm(z.view(1, 2, 2), eps=0.25).view(4), [None, 5.61117151996]),
+    "group": (lambda z: F.group_norm(z.view(1, 4, 1), 1, eps=0.25).view(4), [None, 6.06184964273]),
+    "rms": (lambda z: F.rms_norm(z, (4,), eps=0.25), [None, 0.257609554594]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+@pytest.mark.parametrize("derivative", [jacfwd, jacrev])
+@pytest.mark.parametrize("name", HIGHER)
+def test_higher_derivatives_of_a_norm_with_plain_kernels(name, derivative):
+    op, orders = HIGHER[name]
+    slope = lambda t: (op(X0 + t * DIRECTION) * WEIGHTS).sum()  # noqa: E731
+    with PlainKernels(norms=True):
+        for wanted in orders:
+            slope = derivative(slope)
+            value = slope(torch.tensor(0.3, dtype=torch.float64))
+            assert wanted is None or abs(float(value) - wanted) < 1e-10
+
+
+def test_weight_norm_has_forward_mode_and_a_right_second_derivative():
+    linear = weight_norm(nn.Linear(4, 1, bias=False)).double()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    v = linear.parametrizations.weight.original1.detach()
+    g = linear.parametrizations.weight.original0.detach()
+    loss = lambda v: ((x @ torch._weight_norm(v, g, 0).T).tanh() ** 2).sum()  # noqa: E731
+    with PlainKernels():
+        forward = jvp(jacrev(loss), (v,), (v,))[1]
+        reverse = jacrev(lambda v: (jacrev(loss)(v) * v.detach()).sum())(v)
+        minus = -jacrev(loss)(v)
+    close(forward, minus)  # degree 0 in v: H v = -g
+    close(reverse, minus)
+
+
+def test_the_likelihood_sets_the_scale_not_the_reduction_of_a_loss():
+    net, x = nn.Linear(2, 3, bias=False).double(), torch.randn(5, 2, dtype=torch.float64)
+    unit = fisher(net, free(net), x, family=Gaussian(1.0), reduction="sum", order="tensor").matrix
+    half = fisher(net, free(net), x, family=Gaussian(0.5), reduction="sum", order="tensor").matrix
+    y = torch.randn(5, 3, dtype=torch.float64)
+    hessian = lambda r: torch.func.hessian(lambda w: F.mse_loss(x @ w.T, y, reduction=r))(net.weight)  # noqa: E731
+    close(hessian("sum").reshape(6, 6).detach(), half)
+    close(hessian("mean").reshape(6, 6).detach(), 2 / 15 * unit)
+
+
+def test_a_gaussian_needs_no_samples_and_its_variance_has_a_block():
+    x = torch.tensor([[1.0, 2.0, -1.0]], dtype=torch.float64)
+    model = lambda p, x: x @ p["weight"].T  # noqa: E731
+    params = {"weight": torch.zeros(1, 3, dtype=torch.float64)}
+    exact = fisher(model, params, x, family=Gaussian(0.5))
+    assert exact.matrix[0, 0] == pytest.approx(2.0, abs=1e-14)
+    sampled = monte_carlo_fisher(
+        model, params, x, family=Gaussian(0.5), samples=4000, generator=torch.Generator().manual_seed(0)
+    )
+    close(sampled.matrix, exact.matrix, 0.1)
+    two = lambda p, x: torch.cat([x @ p["mean"], x[:, :1] * 0 + p["log"]], 1)  # noqa: E731
+    both = {"mean": torch.zeros(3, 1).double(), "log": torch.tensor(0.5).double().log().reshape(1, 1)}
+    F = fisher(two, both, x, family=MeanVarianceGaussian(), order="tensor")
+    close(F["mean"], 2 * x.T @ x)
+    assert F["mean", "log"].abs().max() < 1e-14
+
+
+NETS = {
+    "LN": (lambda a: F.layer_norm(a, (4,), eps=0.0), 8),
+    "RMS": (lambda a: F.rms_norm(a, (4,), eps=0.0), 11),
+    "BN": (lambda a: (a - a.mean(0)) / a.std(0, unbiased=False), 8),
+    "none": (lambda a: a, 12),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_rank_is_the_parameter_count_minus_the_symmetries(name):
+    norm, rank = NETS[name]
+    x, w = torch.randn(60, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    F_ = fisher(lambda p, x: norm(x @ p["w"].T), {"w": w}, x, family=Gaussian())
+    assert F_.rank == rank
+
+
+def test_the_gain_and_bias_blocks_of_layer_norm():
+    net = nn.LayerNorm(4, eps=0.0).double()
+    a = torch.randn(60, 4, dtype=torch.float64)
+    F_ = fisher(net, free(net), a, family=Gaussian())
+    z = F.layer_norm(a, (4,), eps=0.0)
+    assert F_["weight"].diagonal().mean() == pytest.approx(1.0, abs=1e-12)
+    close(F_["bias"], torch.eye(4, dtype=torch.float64))
+    close(F_["weight", "bias"].diagonal(), z.mean(0))
+
+
+REDUNDANT = {
+    "before and after": (lambda a, b, p: F.layer_norm(a + p["one"], (4,), eps=0.0) + p["two"], 7),
+    "after and after": (lambda a, b, p: F.layer_norm(a, (4,), eps=0.0) + p["one"] + p["two"], 4),
+}
+
+
+@pytest.mark.parametrize("name", REDUNDANT)
+def test_redundant_biases_lose_rank(name):
+    cell, rank = REDUNDANT[name]
+    a = torch.randn(40, 4, dtype=torch.float64)
+    params = {k: torch.randn(4, dtype=torch.float64) for k in ("one", "two")}
+    assert fisher(lambda p, a: cell(a, a, p).tanh(), params, a, family=Gaussian()).rank == rank
+
+
+def test_batch_norm_in_training_mode_keeps_its_buffers():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).double()
+    x, before = torch.randn(6, 3).double(), {k: v.clone() for k, v in net.named_buffers()}
+    fisher(net, free(net), x, family=Gaussian())
+    per_example_fisher(net, free(net), x, family=Gaussian())
+    FisherOperator(net, free(net), x, family=Gaussian()).top_eigenvalues(2)
+    assert all(torch.equal(v, before[k]) for k, v in net.named_buffers())
+
+
+def test_a_norm_used_twice_adds_both_calls():
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.one, self.two = nn.LayerNorm(4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.norm(self.two(self.norm(self.one(x)).tanh())).pow(3)
+
+    net, x = Decoder().double(), torch.randn(6, 4, dtype=torch.float64)
+    rows = per_example_fisher(net, free(net), x, family=Gaussian(), order="tensor").jacobian
+    close(rows, plain_jacobian(net, x)[1])
+
+
+def test_chunks_accumulate_to_the_whole():
+    net = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)).double()
+    x = torch.randn(40, 6, dtype=torch.float64)
+    whole = fisher(net, free(net), x, family=Gaussian())
+    assert len(whole.order) == 63
+    close(fisher(net, free(net), x, family=Gaussian(), chunk_size=8).matrix, whole.matrix)
