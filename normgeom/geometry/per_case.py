@@ -16,13 +16,13 @@ from torch import Tensor
 
 from normgeom.geometry.glm import NormalizedGLM, Params
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
-from normgeom.geometry.matrix import FisherMatrix, ParameterOrder
+from normgeom.geometry.matrix import FisherMatrix, ParameterOrder, WrittenOut
 
 _SCRATCH = 2**18
 
 
 @dataclass(frozen=True, eq=False)
-class PerCaseFisher:
+class PerCaseFisher(WrittenOut):
     """One Fisher matrix a case, `F_n = J_n^T S_n J_n`, held as its factors.
 
     `len(F)` is the number of cases, `F[n]` the matrix of one, `F.materialize()` all of them, neuron-major.
@@ -45,6 +45,16 @@ class PerCaseFisher:
         """Return the Fisher matrix of one case."""
         one = range(len(self))[case]
         return FisherMatrix(self._write(range(one, one + 1), None)[0], self.order, "exact", "none")
+
+    @property
+    def matrix(self) -> Tensor:
+        """All matrices written out, (cases, parameters, parameters)."""
+        return self.materialize().matrix
+
+    @property
+    def device(self) -> torch.device:
+        """Where the factors lie."""
+        return self.weighting.device
 
     @property
     def nbytes(self) -> int:

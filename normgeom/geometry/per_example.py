@@ -18,13 +18,13 @@ from normgeom.geometry.factors import (
 )
 from normgeom.geometry.fisher import Run, closed_form_applies, refuse_if_too_large
 from normgeom.geometry.gram import GramSum
-from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
+from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder, WrittenOut
 from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route
 
 
 @dataclass(frozen=True, eq=False)
-class PerExampleFisher:
+class PerExampleFisher(WrittenOut):
     """The Fisher matrix of every case, as factors; written out only when asked.
 
     `rows` are the factors of `K_n`, and `F_n = K_n^T K_n`. `len(F)` is the number of cases, `F[n]` the matrix
@@ -63,6 +63,16 @@ class PerExampleFisher:
     def __iter__(self) -> Iterator[FisherMatrix]:
         """Iterate over the matrices of the cases, one at a time."""
         return (self[n] for n in range(len(self)))
+
+    @property
+    def matrix(self) -> torch.Tensor:
+        """All matrices written out, (cases, parameters, parameters)."""
+        return self.materialize().matrix
+
+    @property
+    def device(self) -> torch.device:
+        """Where the factors lie."""
+        return self.rows[0].left.device
 
     @property
     def nbytes(self) -> int:
@@ -121,6 +131,10 @@ class PerExampleFisher:
 
 class CaseMatrices(Protocol):
     """What every result of `per_example_fisher` offers, whether factors come from a network or a GLM."""
+
+    @property
+    def matrix(self) -> torch.Tensor:
+        """All matrices written out, (cases, parameters, parameters)."""
 
     @property
     def nbytes(self) -> int:
