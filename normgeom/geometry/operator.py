@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normgeom.geometry import cotangents
-from normgeom.geometry.batches import batches, case_slices
+from normgeom.geometry.batches import batches, case_slices, first_batch
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
 from normgeom.geometry.factors import Rows, dual
 from normgeom.geometry.fisher import BUDGET, Run
@@ -77,11 +77,13 @@ class FisherOperator:
             raise ValueError(f"damping must not be negative; got {damping}.")
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1 case; got {chunk_size}.")
         refuse_unshareable(data)
         self.model: Evaluator = evaluator(model, params, family=family, blocks=blocks)
         self.data, self.damping, self.reduction = data, damping, reduction
         self.chunk_size, self.memory = chunk_size, memory
-        first = next(batches(data, self.model.device))[0]
+        first = first_batch(data, self.model.device)
         with self.model.untouched():
             self.route: Route = choose(self.model, first)
         self.rows: Rows | None = self._held_rows(first)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgeom.geometry.glm import NormalizedGLM, Params
+from normgeom.geometry.glm import NormalizedGLM, Params, check_problem
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, ParameterOrder, WrittenOut
 
@@ -122,6 +122,7 @@ class PerCaseFisher(WrittenOut):
         return parts[..., :inputs], parts[..., inputs], gain
 
 
+@torch.no_grad()
 def closed_form_per_case(model: NormalizedGLM, params: Params, data: Tensor) -> PerCaseFisher:
     """Return the exact Fisher matrix of every case of a normalized GLM, as factors.
 
@@ -136,6 +137,7 @@ def closed_form_per_case(model: NormalizedGLM, params: Params, data: Tensor) -> 
     tensor([[9., 3.],
             [3., 1.]])
     """
+    check_problem(model, params, data)
     jacobian = glm_jacobian(model, params, data)
     names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
     order = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")

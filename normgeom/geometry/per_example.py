@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from normgeom.geometry import cotangents
+from normgeom.geometry.arguments import detached
 from normgeom.geometry.evaluator import evaluator
 from normgeom.geometry.factors import (
     Factor,
@@ -169,7 +170,7 @@ def per_example_fisher(
     case n inside the batch given. Arguments as for `fisher`.
     """
     if order == "neuron" and closed_form_applies(model, data, family, blocks, chunk_size, route):
-        return closed_form_per_case(model, dict(params), data)
+        return closed_form_per_case(model, detached(params), data)
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     labels = ParameterOrder.of(subject.params, kind=order)
