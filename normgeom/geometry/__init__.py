@@ -47,6 +47,7 @@ from normgeom.geometry.operator import Estimate, FisherOperator
 from normgeom.geometry.per_case import PerCaseFisher
 from normgeom.geometry.per_example import PerExampleFisher, per_example_fisher
 from normgeom.geometry.scaling import BlockScaling, scaling_exponents
+from normgeom.geometry.summary import FisherSummary, fisher_summary
 
 __all__ = [
     "Bernoulli",
@@ -57,6 +58,7 @@ __all__ = [
     "Family",
     "FisherMatrix",
     "FisherOperator",
+    "FisherSummary",
     "Gamma",
     "Gaussian",
     "KLComparison",
@@ -78,6 +80,7 @@ __all__ = [
     "eq35_as_printed",
     "fisher",
     "fisher_diagonal",
+    "fisher_summary",
     "fisher_trace",
     "gain_metric",
     "gain_metric_as_printed",

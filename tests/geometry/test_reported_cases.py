@@ -195,7 +195,7 @@ def test_a_weight_of_zero_is_refused_without_eps_and_right_with_it():
 def test_the_function_that_uses_a_norm_of_zero_is_refused():
     model = lambda p, x: x * torch.linalg.vector_norm(p["w"] - p["w"].detach()).sqrt()  # noqa: E731
     x = torch.ones(3, 1, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"must be finite, but those in w are not|no route reproduces"):
+    with pytest.raises(ValueError, match="must be finite, but those in w are not"):
         ng.fisher(model, {"w": torch.ones(2).double()}, x, family=Gaussian())
 
 
