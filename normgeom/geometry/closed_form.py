@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from normgeom.geometry.glm import NormalizedGLM, Params, check_problem
+from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.gram import columns, weighted_grams
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
@@ -127,8 +127,7 @@ def _chunks(model: NormalizedGLM, params: Params, data: Tensor, chunk: int) -> I
 
 
 def _labelled(matrix: Tensor, params: Params, reduction: Reduction, order: Kind, kind: str) -> FisherMatrix:
-    names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
-    layout = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
+    layout = ParameterOrder.of({name: params[name] for name in NAMES if name in params}, kind="neuron")
     return FisherMatrix(matrix, layout, kind, reduction).to_order(order)
 
 

@@ -20,6 +20,7 @@ from normgeom.geometry.arguments import (
     check_shapes_of,
     check_values,
 )
+from normgeom.geometry.glm import NAMES, NormalizedGLM
 
 Params = dict[str, torch.Tensor]
 _RETURNS_A_TUPLE = (nn.RNNBase, nn.MultiheadAttention)
@@ -87,6 +88,8 @@ def evaluator(
     check_params_dict(params)
     check_values(params)
     values = {name: value.detach().clone() for name, value in params.items()}
+    if isinstance(model, NormalizedGLM):
+        values = {name: values[name] for name in NAMES if name in values} | values
     chosen = _chosen(model, values, blocks)
     held = {name: value for name, value in values.items() if name not in chosen}
     if isinstance(model, nn.Module):

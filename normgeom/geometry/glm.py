@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from normgeom.geometry.fit import FitResult
 
 Params = dict[str, Tensor]
+NAMES = ("weight", "bias", "gain")
+"""The parameters of a GLM in the paper's order, whatever the order of the dict."""
 
 
 @dataclass(frozen=True)

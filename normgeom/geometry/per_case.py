@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgeom.geometry.glm import NormalizedGLM, Params, check_problem
+from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, ParameterOrder, WrittenOut
 
@@ -139,8 +139,7 @@ def closed_form_per_case(model: NormalizedGLM, params: Params, data: Tensor) -> 
     """
     check_problem(model, params, data)
     jacobian = glm_jacobian(model, params, data)
-    names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
-    order = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
+    order = ParameterOrder.of({name: params[name] for name in NAMES if name in params}, kind="neuron")
     return PerCaseFisher(jacobian, model.family.fisher(jacobian.outputs), order)
 
 

@@ -73,6 +73,18 @@ def test_parameters_that_require_gradients_give_a_plain_matrix():
     assert not ng.fisher(model, free, data).matrix.requires_grad
 
 
+def test_the_order_of_the_dict_does_not_matter_for_a_glm():
+    model, params, data = golden("bn-poisson-H3D2N5")
+    shuffled = {name: params[name] for name in ("gain", "bias", "weight")}
+    wanted = ng.fisher(model, params, data)
+    for options in ({}, {"route": "batch"}, {"blocks": ["bias", "weight", "gain"]}):
+        F = ng.fisher(model, shuffled, data, **options)
+        assert F.order.names == ("weight", "bias", "gain")
+        torch.testing.assert_close(F.matrix, wanted.matrix)
+    dense = ng.FisherOperator(model, shuffled, data).to_dense()
+    torch.testing.assert_close(dense, wanted.to_order("tensor").matrix)
+
+
 # --- errors ----------------------------------------------------------------------------------------------
 
 CALLS = [ng.fisher, ng.per_example_fisher, ng.fisher_trace, ng.fisher_diagonal, ng.FisherOperator]
