@@ -2,13 +2,14 @@
 
 Medians of interleaved runs in one process. Every row names its case, the method, its time, the time over that
 of the case's first reference, and the error against it. The machine's own ceilings (matrix products,
-filling fresh and used memory) are measured in the same run. Packages that are not installed are skipped.
+filling fresh and used memory) are measured in the same run, and the load average at its start and end is
+printed. Other packages (`bench_peers`) are measured beside if they are installed.
 """
 
 import argparse
-import importlib
 import itertools
 import json
+import os
 import resource
 import statistics
 import sys
@@ -23,6 +24,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev, jvp, vjp, vmap
 
+from analyses import bench_peers
 from normgeom.geometry.families import Categorical
 from normgeom.geometry.fisher import fisher
 from normgeom.geometry.glm import NormalizedGLM
@@ -112,6 +114,7 @@ def full_linear(cases: int) -> Case:
             "torch.func": lambda: plain_fisher(net, params, x),
             "normgeom, closed form": lambda: fisher(glm, params, x, order="tensor").matrix,
             "normgeom, module": lambda: fisher(net, params, x, family=FAMILY, order="tensor").matrix,
+            **bench_peers.full(net, x),
         },
         flops=2 * cases * size**2 / 4,
     )
@@ -134,6 +137,7 @@ def per_case_linear(cases: int) -> Case:
         f"b. Fisher per case, softmax linear 64-10, {cases} cases",
         {
             "torch.func": plain,
+            **bench_peers.per_case(net, x),
             "normgeom, closed form, neuron-major": lambda: both(glm, None),
             "normgeom, closed form, out=": lambda: both(glm, out),
             "normgeom, module, out=": lambda: both(net, out, family=FAMILY),
@@ -153,6 +157,7 @@ def full_network(cases: int) -> Case:
             "torch.func": lambda: plain_fisher(net, params, x),
             "normgeom, tensor-major": lambda: fisher(net, params, x, family=FAMILY, order="tensor").matrix,
             "normgeom, neuron-major": lambda: fisher(net, params, x, family=FAMILY).matrix,
+            **bench_peers.full(net, x),
         },
         flops=2 * cases * size**2 / 4,
     )
@@ -194,6 +199,7 @@ def product() -> Case:
             "torch.func linearize": lambda: finish(pull, eta, linear(tangents)),
             "normgeom, factors": lambda: held @ vector,
             "normgeom, graph": lambda: graph @ vector,
+            **bench_peers.product(net, x, vector),
         },
         flops=2 * 2 * len(x) * len(vector),
     )
@@ -208,12 +214,15 @@ def eigenvalues(slow: bool = False) -> Case:
         return torch.from_numpy(found[::-1].copy())
 
     graph = FisherOperator(net, params, x, family=FAMILY, memory=0)
+    peers = bench_peers.eigenvalues(net, x, slow=slow)
     reference: dict[str, Run] = {"eigsh on held graph, tol 1e-4": iterative} if slow else {}
     return Case(
         "e. ten largest eigenvalues of d, from the model on",
         {
             **reference,
+            **{name: run for name, run in peers.items() if name.startswith("eigsh")},
             "normgeom": lambda: FisherOperator(net, params, x, family=FAMILY).top_eigenvalues(10),
+            **{name: run for name, run in peers.items() if not name.startswith("eigsh")},
         },
         flops=2 * 1280**2 * 6010 / 2,
         once=slow,
@@ -267,24 +276,6 @@ def correctness() -> Iterator[Row]:
     wanted = fisher(net, large, x, family=FAMILY).matrix
     single = fisher(net.float(), {k: v.float() for k, v in large.items()}, x.float(), family=FAMILY).matrix
     yield Row("g. logits of size 1000, float32", "normgeom", 0, 0, relative(single.double(), wanted), 0)
-
-
-def peers(case: Case, net: nn.Module, params: Params, x: torch.Tensor) -> None:
-    """Add curvlinops to a product case, if it is installed."""
-    try:
-        curvlinops = importlib.import_module("curvlinops")
-    except ImportError:
-        return
-    with torch.no_grad():
-        for name, p in net.named_parameters():
-            p.copy_(params[name])
-    loader = [(x, torch.zeros(len(x), dtype=torch.long))]
-    operator = curvlinops.GGNLinearOperator(
-        net, nn.CrossEntropyLoss(), [p for p in net.parameters() if p.requires_grad], loader,
-        check_deterministic=False,
-    )  # fmt: skip
-    vector = random(sum(v.numel() for v in params.values()), seed=8)
-    case.runs["curvlinops"] = lambda: operator @ vector
 
 
 def relative(value: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -366,19 +357,18 @@ CASES: dict[str, Callable[[], Case]] = {
 def compute(names: str = "abcdefg", repeats: int = 5, threads: int = 2, slow: bool = False) -> dict[str, Any]:
     """Return the machine's ceilings and the rows."""
     torch.set_num_threads(threads)
-    machine = ceilings()
+    machine = ceilings() | {"load_before": os.getloadavg()[0]}
     rows: list[Row] = []
     for name, build in CASES.items():
         if name in names:
             case = eigenvalues(slow) if name == "e" else build()
-            if name == "d":
-                peers(case, *wide_network())
             rows += measure(case, repeats, machine)
     if "g" in names:
         rows += [*correctness(), *growth()]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     return {
-        "machine": machine | {"threads": threads, "peak_memory_mb": peak},
+        "machine": machine | {"threads": threads, "peak_memory_mb": peak, "load_after": os.getloadavg()[0]},
+        "skipped": bench_peers.missing(),
         "rows": [asdict(r) for r in rows],
     }
 
@@ -386,6 +376,8 @@ def compute(names: str = "abcdefg", repeats: int = 5, threads: int = 2, slow: bo
 def table(result: dict[str, Any]) -> str:
     """Return the rows as text."""
     lines = [json.dumps(result["machine"])]
+    if result["skipped"]:
+        lines.append(f"not installed, skipped: {', '.join(result['skipped'])}")
     case = ""
     for row in result["rows"]:
         if row["case"] != case:

@@ -19,6 +19,14 @@ class PointOfData:
     source: str
 
 
+def digit_images() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return scikit-learn's bundled digits: images (1797, 64) between 0 and 1 in float64, and labels."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    return torch.from_numpy(images / 16), torch.from_numpy(labels)
+
+
 def digits(*, units: int = 32, seed: int = 0) -> PointOfData:
     """Return scikit-learn's bundled digits and the first weight of a small network trained on them.
 
@@ -27,12 +35,10 @@ def digits(*, units: int = 32, seed: int = 0) -> PointOfData:
     """
     import warnings
 
-    from sklearn.datasets import load_digits
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
 
-    images, labels = load_digits(return_X_y=True)
-    images = images / 16
+    images, labels = (part.numpy() for part in digit_images())
     network = MLPClassifier((units,), activation="tanh", max_iter=40, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -41,7 +47,7 @@ def digits(*, units: int = 32, seed: int = 0) -> PointOfData:
         f"scikit-learn's digits ({len(images)} cases, 64 pixels over 16); weight: hidden layer of {units} "
         f"tanh units after 40 passes, {100 * network.score(images, labels):.1f} % of the cases right"
     )
-    return PointOfData(torch.tensor(network.coefs_[0].T.copy()), torch.tensor(images), source)
+    return PointOfData(torch.tensor(network.coefs_[0].T.copy()), torch.from_numpy(images), source)
 
 
 def from_npz(path: str | Path) -> PointOfData:

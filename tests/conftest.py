@@ -1,5 +1,7 @@
 """Shapes and types in signatures are checked while tests run, where no torch.func transform hides axes."""
 
+import sys
+
 import jaxtyping
 
 PARTS = ("norms", "transforms", "layers", "invariance", "points", "report", "figures", "cli")
@@ -33,3 +35,20 @@ def generator():
 def point(generator):
     """A weight (5, 4) and data (6, 4) in float64."""
     return tuple(torch.randn(s, generator=generator, dtype=torch.float64) for s in ((5, 4), (6, 4)))
+
+
+@pytest.fixture
+def normgeom(monkeypatch, capsys):
+    """Run the command line; return exit code, standard output and standard error."""
+
+    def run(*arguments):
+        from normgeom import cli
+
+        monkeypatch.setattr(sys, "argv", ["normgeom", *arguments])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as exit:
+            cli.main()
+        out = capsys.readouterr()
+        return exit.value.code, out.out, out.err
+
+    return run

@@ -20,8 +20,9 @@ ALLOWED = {
     "points": {"norms"},
     "invariance": {"_types", "norms", "transforms", "layers", "report"},
     "geometry": {"_types", "norms", "transforms"},
+    "loading": {"geometry", "points"},
     "figures": {"report"},
-    "cli": {"", "invariance", "geometry", "points", "report"},
+    "cli": {"", "invariance", "geometry", "loading", "points", "report"},
     "": {"norms", "transforms", "layers", "invariance", "geometry"},
 }
 

@@ -1,25 +1,7 @@
 import json
-import sys
 
 import numpy as np
 import pytest
-
-from normgeom import cli
-
-
-@pytest.fixture
-def normgeom(monkeypatch, capsys):
-    """Run the command line; return exit code, standard output and standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["normgeom", *arguments])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as exit:
-            cli.main()
-        out = capsys.readouterr()
-        return exit.value.code, out.out, out.err
-
-    return run
 
 
 def test_table1_prints_the_table(normgeom):

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
+from normgeom.geometry.arguments import check_inputs
 from normgeom.geometry.evaluator import cases
 
 
@@ -18,18 +20,35 @@ def batches(data: Any, device: torch.device | None = None) -> Iterator[tuple[Any
         TypeError: if the data is none of these.
     """
     if isinstance(data, torch.Tensor | tuple):
+        check_inputs(data)
         yield _moved(data, device), None
         return
-    if not isinstance(data, Iterable) or isinstance(data, dict):
-        raise TypeError(
-            "data must be a tensor, a tuple of tensors with the cases first, or an iterable of batches; "
-            f"got {type(data).__name__}."
-        )
+    if not isinstance(data, Iterable) or isinstance(data, dict | np.ndarray):
+        check_inputs(data)
     for batch in data:
         inputs, targets = (batch[0], batch[1] if len(batch) > 1 else None) if isinstance(
             batch, list | tuple
         ) else (batch, None)  # fmt: skip
+        inputs = tuple(inputs) if isinstance(inputs, list) else inputs
+        check_inputs(inputs)
         yield _moved(inputs, device), _moved(targets, device)
+
+
+def first_batch(data: Any, device: torch.device | None = None) -> Any:
+    """Return the inputs of the first batch of data that will be read again.
+
+    Raises:
+        TypeError: for an iterator, which can be read only once.
+        ValueError: if there is no batch.
+    """
+    if isinstance(data, Iterator):
+        raise TypeError(
+            "data is read more than once here, and an iterator only once; "
+            "give a list of batches or a DataLoader."
+        )
+    for inputs, _ in batches(data, device):
+        return inputs
+    raise ValueError("data must hold at least one case; got none.")
 
 
 def count(data: Any) -> int | None:

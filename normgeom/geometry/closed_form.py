@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from normgeom.geometry.glm import NormalizedGLM, Params, check_params
+from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.gram import columns, weighted_grams
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
@@ -91,6 +91,7 @@ def eq13_as_printed(
     return _labelled(matrix, params, reduction, order, "eq. 13 as printed")
 
 
+@torch.no_grad()
 def _over_cases(
     model: NormalizedGLM,
     params: Params,
@@ -103,7 +104,7 @@ def _over_cases(
     """The sum or mean over cases, a chunk at a time, neuron-major."""
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
-    check_params(params, data)
+    check_problem(model, params, data)
     chunk = chunk_size or max(1, _BETWEEN_UNITS_AT_ONCE // len(params["bias"]) ** 2)
     total: Tensor | None = None
     for jacobian in _chunks(model, params, data, chunk):
@@ -126,8 +127,7 @@ def _chunks(model: NormalizedGLM, params: Params, data: Tensor, chunk: int) -> I
 
 
 def _labelled(matrix: Tensor, params: Params, reduction: Reduction, order: Kind, kind: str) -> FisherMatrix:
-    names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
-    layout = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
+    layout = ParameterOrder.of({name: params[name] for name in NAMES if name in params}, kind="neuron")
     return FisherMatrix(matrix, layout, kind, reduction).to_order(order)
 
 

@@ -13,6 +13,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from normgeom.geometry.arguments import (
+    check_family,
+    check_model,
+    check_params_dict,
+    check_shapes_of,
+    check_values,
+)
+from normgeom.geometry.glm import NAMES, NormalizedGLM
+
 Params = dict[str, torch.Tensor]
 _RETURNS_A_TUPLE = (nn.RNNBase, nn.MultiheadAttention)
 
@@ -74,30 +83,19 @@ def evaluator(
         ValueError: if the family is missing, or a name is unknown, tied or frozen.
     """
     family = family if family is not None else getattr(model, "family", None)
-    if family is None:
-        raise ValueError(
-            "a family must be given for a module or a function, for example family=Categorical()."
-        )
-    if not isinstance(params, Mapping) or not params:
-        raise TypeError("params must be a dict of tensors that is not empty, for example "
-                        f"dict(module.named_parameters()); got {type(params).__name__}.")  # fmt: skip
+    check_model(model)
+    check_family(family)
+    check_params_dict(params)
+    check_values(params)
     values = {name: value.detach().clone() for name, value in params.items()}
+    if isinstance(model, NormalizedGLM):
+        values = {name: values[name] for name in NAMES if name in values} | values
     chosen = _chosen(model, values, blocks)
-    for name in chosen:
-        if not values[name].is_floating_point():
-            raise TypeError(
-                f"parameters must be real floating-point tensors; {name} is {values[name].dtype}."
-            )
     held = {name: value for name, value in values.items() if name not in chosen}
     if isinstance(model, nn.Module):
         function = _module_function(model, held)
-    elif callable(model):
-        function = lambda free, inputs: model({**values, **held, **free}, inputs)  # noqa: E731
     else:
-        raise TypeError(
-            "the model must be a NormalizedGLM, an nn.Module or a function of (params, data); "
-            f"got {type(model).__name__}."
-        )
+        function = lambda free, inputs: model({**values, **held, **free}, inputs)  # noqa: E731
     return Evaluator(
         function,
         {name: values[name] for name in chosen},
@@ -144,6 +142,7 @@ def _chosen(model: Any, values: Params, blocks: Sequence[str] | None) -> list[st
                     if name in every
                     else f"the module has no parameter {name!r}; it has {', '.join(own)}."
                 )
+        check_shapes_of(model, values)
         names = [name for name in names if own[name].requires_grad]
     if isinstance(blocks, str):
         raise TypeError(f"blocks must be a sequence of names; got the string {blocks!r}: write [{blocks!r}].")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from normgeom.geometry import cotangents
+from normgeom.geometry.arguments import detached
 from normgeom.geometry.batches import batches, case_slices
 from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
@@ -74,7 +75,7 @@ def fisher(
             [28., 40.]])
     """
     if closed_form_applies(model, data, family, blocks, chunk_size, route):
-        return closed_form_fisher(model, dict(params), data, reduction=reduction, order=order)
+        return closed_form_fisher(model, detached(params), data, reduction=reduction, order=order)
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     return run.matrix(data, reduction, order, "exact")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from normgeom.geometry.arguments import check_family, check_inputs, check_params_dict, check_values
 from normgeom.geometry.families import Family
 from normgeom.norms import NoNorm, Norm, check_shapes, normalize
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from normgeom.geometry.fit import FitResult
 
 Params = dict[str, Tensor]
+NAMES = ("weight", "bias", "gain")
+"""The parameters of a GLM in the paper's order, whatever the order of the dict."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,17 @@ class NormalizedGLM:
     norm: Norm
     family: Family
     eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise an error for what is not a norm, a family and an eps."""
+        if isinstance(self.norm, type) or not hasattr(self.norm, "statistics"):
+            raise TypeError(
+                "the norm must be an object with statistics(weight, data), for example LayerNorm(); "
+                f"got {self.norm!r}."
+            )
+        check_family(self.family)
+        if not 0 <= self.eps < float("inf"):
+            raise ValueError(f"eps must be a finite number >= 0; got {self.eps}.")
 
     def init(
         self,
@@ -94,6 +108,7 @@ class NormalizedGLM:
 
 def check_params(params: Params, data: Tensor) -> None:
     """Raise a ValueError unless the parameters are those of a GLM for this data."""
+    check_params_dict(params)
     if not {"weight", "bias"} <= params.keys() <= {"weight", "bias", "gain"}:
         raise ValueError(
             "the parameters of a GLM are 'weight', 'bias' and, if it has one, 'gain'; "
@@ -110,3 +125,15 @@ def check_params(params: Params, data: Tensor) -> None:
     kinds = {str(tensor.dtype) for tensor in (*params.values(), data)}
     if len(kinds) > 1:
         raise ValueError(f"parameters and data must have one dtype; got {', '.join(sorted(kinds))}.")
+
+
+def check_problem(model: object, params: Params, data: Tensor) -> None:
+    """Raise an error unless this is a GLM with finite parameters of the right shapes, and cases of data."""
+    if not isinstance(model, NormalizedGLM):
+        raise TypeError(
+            f"the closed form is that of a NormalizedGLM; got {type(model).__name__}. "
+            "fisher() takes any model."
+        )
+    check_params(params, data)
+    check_values(params)
+    check_inputs(data)

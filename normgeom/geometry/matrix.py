@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 Kind = Literal["neuron", "tensor"]
@@ -112,8 +113,27 @@ class ParameterOrder(Sequence[Label]):
         return (labels[i] for i in self.permutation.tolist())
 
 
+class WrittenOut:
+    """What numpy and torch need to take an object for its `matrix`: `np.asarray(F)`, `torch.as_tensor(F)`."""
+
+    matrix: Any
+    device: Any
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the matrix as a numpy array."""
+        return np.array(self.matrix.detach().cpu().numpy(), dtype=dtype, copy=bool(copy) or None)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return the matrix for another library's tensor, without a copy."""
+        return self.matrix.detach().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        """Return where the matrix lies."""
+        return torch.empty(0, device=self.device).__dlpack_device__()
+
+
 @dataclass(frozen=True, eq=False)
-class FisherMatrix:
+class FisherMatrix(WrittenOut):
     """A Fisher matrix, of shape (parameters, parameters), or one a case: (cases, parameters, parameters).
 
     `order` is a sequence of labels `(name, index)`, one a row; `F["weight", "gain"]` is the block between two
@@ -147,9 +167,24 @@ class FisherMatrix:
 
     def __getitem__(self, names: str | tuple[str, str]) -> torch.Tensor:
         """Return the block between two named tensors (or of one with itself)."""
-        row, column = (names, names) if isinstance(names, str) else names
+        row, column = names if isinstance(names, tuple) and len(names) == 2 else (names, names)
+        if not (isinstance(row, str) and isinstance(column, str)):
+            raise TypeError(
+                "blocks are asked for by the names of parameters, F['weight', 'gain'] or F['weight']; "
+                f"got {names!r}. Single entries are in F.matrix."
+            )
         rows, columns = (self.order.positions(n).to(self.matrix.device) for n in (row, column))
         return self.matrix[..., rows[:, None], columns[None, :]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the matrix."""
+        return tuple(self.matrix.shape)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the matrix lies."""
+        return self.matrix.device
 
     @property
     def diagonal(self) -> torch.Tensor:

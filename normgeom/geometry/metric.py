@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgeom.geometry.arguments import check_inputs
 from normgeom.geometry.evaluator import Evaluator, evaluator
 from normgeom.geometry.products import choose_mode
 
@@ -68,6 +69,8 @@ def kl_divergence(
     The families compute it without cancellation, so it is right for small differences of outputs too.
     """
     subject = evaluator(model, params, family=family)
+    check_inputs(data)
+    _check_direction(subject, other)
     with torch.no_grad(), subject.untouched():
         before, after = subject(subject.params, data), subject({**subject.params, **other}, data)
     return subject.family.kl(before, after).sum() / len(before)
@@ -167,6 +170,7 @@ def kl_against_quadratic(
 def change_of_outputs(subject: Evaluator, data: Any, direction: Direction) -> tuple[Tensor, Tensor]:
     """Return the outputs eta and their first-order change J d."""
     _check_direction(subject, direction)
+    check_inputs(data)
     tangents = [direction.get(name, torch.zeros_like(v)).to(v) for name, v in subject.params.items()]
     with subject.untouched():
         product = choose_mode(subject, data)(subject, data)

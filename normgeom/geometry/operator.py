@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse.linalg
 import torch
 
 from normgeom.geometry import cotangents
-from normgeom.geometry.batches import batches, case_slices
+from normgeom.geometry.batches import batches, case_slices, first_batch
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
 from normgeom.geometry.factors import Rows, dual
 from normgeom.geometry.fisher import BUDGET, Run
@@ -18,6 +17,9 @@ from normgeom.geometry.per_example import rows_by_case
 from normgeom.geometry.products import BatchProduct, RowProduct, choose_mode
 from normgeom.geometry.routes import Route, choose
 from normgeom.geometry.sharing import place, refuse_unshareable, total
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 DENSE = 4096
 """Up to this order, eigenvalues are those of a dense matrix: F, or the Gram matrix of its rows."""
@@ -75,11 +77,13 @@ class FisherOperator:
             raise ValueError(f"damping must not be negative; got {damping}.")
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1 case; got {chunk_size}.")
         refuse_unshareable(data)
         self.model: Evaluator = evaluator(model, params, family=family, blocks=blocks)
         self.data, self.damping, self.reduction = data, damping, reduction
         self.chunk_size, self.memory = chunk_size, memory
-        first = next(batches(data, self.model.device))[0]
+        first = first_batch(data, self.model.device)
         with self.model.untouched():
             self.route: Route = choose(self.model, first)
         self.rows: Rows | None = self._held_rows(first)
@@ -117,14 +121,16 @@ class FisherOperator:
             out = out.add_(columns, alpha=self.damping)
         return out[:, 0] if vectors.ndim == 1 else out
 
-    def to_scipy(self) -> scipy.sparse.linalg.LinearOperator:
+    def to_scipy(self) -> "LinearOperator":
         """Return the operator for numpy arrays, in the type of the parameters."""
+        # Imported where it is used, to keep `import normgeom` quick.
+        from scipy.sparse.linalg import LinearOperator
 
         def product(array: np.ndarray) -> np.ndarray:
             return (self @ torch.from_numpy(np.ascontiguousarray(array))).cpu().numpy()
 
         kind = np.dtype(str(self.dtype).removeprefix("torch."))
-        return scipy.sparse.linalg.LinearOperator(
+        return LinearOperator(
             self.shape, matvec=lambda v: product(v.reshape(-1)), matmat=product, rmatvec=product, dtype=kind
         )
 
@@ -149,8 +155,10 @@ class FisherOperator:
         elif k >= self.shape[0] - 1:
             return torch.linalg.eigvalsh(self.to_dense()).flip(0)[:k]
         else:
+            from scipy.sparse.linalg import eigsh
+
             start = np.random.default_rng(0).standard_normal(self.shape[0])
-            found = scipy.sparse.linalg.eigsh(self.to_scipy(), k, v0=start, return_eigenvectors=False)
+            found = eigsh(self.to_scipy(), k, v0=start, return_eigenvectors=False)
             return torch.from_numpy(np.sort(found)[::-1].copy()).to(self.model.device, self.dtype)
         return torch.nn.functional.pad(values, (0, k - len(values))) + self.damping
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgeom.geometry.glm import NormalizedGLM, Params
+from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
-from normgeom.geometry.matrix import FisherMatrix, ParameterOrder
+from normgeom.geometry.matrix import FisherMatrix, ParameterOrder, WrittenOut
 
 _SCRATCH = 2**18
 
 
 @dataclass(frozen=True, eq=False)
-class PerCaseFisher:
+class PerCaseFisher(WrittenOut):
     """One Fisher matrix a case, `F_n = J_n^T S_n J_n`, held as its factors.
 
     `len(F)` is the number of cases, `F[n]` the matrix of one, `F.materialize()` all of them, neuron-major.
@@ -45,6 +45,16 @@ class PerCaseFisher:
         """Return the Fisher matrix of one case."""
         one = range(len(self))[case]
         return FisherMatrix(self._write(range(one, one + 1), None)[0], self.order, "exact", "none")
+
+    @property
+    def matrix(self) -> Tensor:
+        """All matrices written out, (cases, parameters, parameters)."""
+        return self.materialize().matrix
+
+    @property
+    def device(self) -> torch.device:
+        """Where the factors lie."""
+        return self.weighting.device
 
     @property
     def nbytes(self) -> int:
@@ -112,6 +122,7 @@ class PerCaseFisher:
         return parts[..., :inputs], parts[..., inputs], gain
 
 
+@torch.no_grad()
 def closed_form_per_case(model: NormalizedGLM, params: Params, data: Tensor) -> PerCaseFisher:
     """Return the exact Fisher matrix of every case of a normalized GLM, as factors.
 
@@ -126,9 +137,9 @@ def closed_form_per_case(model: NormalizedGLM, params: Params, data: Tensor) -> 
     tensor([[9., 3.],
             [3., 1.]])
     """
+    check_problem(model, params, data)
     jacobian = glm_jacobian(model, params, data)
-    names = ("weight", "bias", "gain") if "gain" in params else ("weight", "bias")
-    order = ParameterOrder.of({name: params[name] for name in names}, kind="neuron")
+    order = ParameterOrder.of({name: params[name] for name in NAMES if name in params}, kind="neuron")
     return PerCaseFisher(jacobian, model.family.fisher(jacobian.outputs), order)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from normgeom.geometry import cotangents
+from normgeom.geometry.arguments import detached
 from normgeom.geometry.evaluator import evaluator
 from normgeom.geometry.factors import (
     Factor,
@@ -18,13 +19,13 @@ from normgeom.geometry.factors import (
 )
 from normgeom.geometry.fisher import Run, closed_form_applies, refuse_if_too_large
 from normgeom.geometry.gram import GramSum
-from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
+from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder, WrittenOut
 from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route
 
 
 @dataclass(frozen=True, eq=False)
-class PerExampleFisher:
+class PerExampleFisher(WrittenOut):
     """The Fisher matrix of every case, as factors; written out only when asked.
 
     `rows` are the factors of `K_n`, and `F_n = K_n^T K_n`. `len(F)` is the number of cases, `F[n]` the matrix
@@ -63,6 +64,16 @@ class PerExampleFisher:
     def __iter__(self) -> Iterator[FisherMatrix]:
         """Iterate over the matrices of the cases, one at a time."""
         return (self[n] for n in range(len(self)))
+
+    @property
+    def matrix(self) -> torch.Tensor:
+        """All matrices written out, (cases, parameters, parameters)."""
+        return self.materialize().matrix
+
+    @property
+    def device(self) -> torch.device:
+        """Where the factors lie."""
+        return self.rows[0].left.device
 
     @property
     def nbytes(self) -> int:
@@ -123,6 +134,10 @@ class CaseMatrices(Protocol):
     """What every result of `per_example_fisher` offers, whether factors come from a network or a GLM."""
 
     @property
+    def matrix(self) -> torch.Tensor:
+        """All matrices written out, (cases, parameters, parameters)."""
+
+    @property
     def nbytes(self) -> int:
         """The bytes that the factors take."""
 
@@ -155,7 +170,7 @@ def per_example_fisher(
     case n inside the batch given. Arguments as for `fisher`.
     """
     if order == "neuron" and closed_form_applies(model, data, family, blocks, chunk_size, route):
-        return closed_form_per_case(model, dict(params), data)
+        return closed_form_per_case(model, detached(params), data)
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     labels = ParameterOrder.of(subject.params, kind=order)

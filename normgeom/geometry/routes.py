@@ -54,6 +54,8 @@ def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Rout
     Raises:
         ValueError: if the model is random, or the route asked for is not right for it.
     """
+    if route not in (None, *INDEPENDENT, "batch"):
+        raise ValueError(f"route must be one of {', '.join(INDEPENDENT)}, batch; got {route!r}.")
     n = cases(inputs)
     few = model.size > LARGE
     probed = sorted({0, n - 1} if few else {0, min(1, n - 1), n // 2, n - 1})

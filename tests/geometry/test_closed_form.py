@@ -219,7 +219,7 @@ def test_bad_problems_are_refused():
         closed_form_fisher(model, params, torch.cat([data[1:], 0 * data[:1]]))
     with pytest.raises(ValueError, match="reduction must be 'mean' or 'sum'; got 'median'"):
         closed_form_fisher(model, params, data, reduction="median")
-    with pytest.raises(ValueError, match="data must hold at least one case; got none"):
+    with pytest.raises(ValueError, match="data must hold at least one case; got a tensor of shape"):
         closed_form_fisher(model, params, data[:0])
     with pytest.raises(ValueError, match="Gamma: the natural parameter must be negative"):
         closed_form_fisher(NormalizedGLM(LayerNorm(), FAMILIES["gamma"].family), params, data)

@@ -1,9 +1,10 @@
+import importlib
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from normgeom.geometry import fisher as module_under_test
 from normgeom.geometry.families import Categorical, Gaussian
 from normgeom.geometry.fisher import (
     empirical_fisher,
@@ -100,7 +101,7 @@ def test_chunks_change_nothing(network, chunk):
 
 
 def test_row_chunks_change_nothing(network, monkeypatch):
-    monkeypatch.setattr(module_under_test, "BUDGET", 1)
+    monkeypatch.setattr(importlib.import_module("normgeom.geometry.fisher"), "BUDGET", 1)
     module, data, family, wanted = network
     F = fisher(module, free(module), data, family=family, order="tensor")
     close(F.matrix, wanted.mean(0))

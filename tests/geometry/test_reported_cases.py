@@ -7,11 +7,13 @@ from torch import nn
 from torch.func import jacfwd, jacrev, jvp
 from torch.nn.utils.parametrizations import weight_norm
 
+import normgeom as ng
 from normgeom.geometry.families import Gaussian, MeanVarianceGaussian
 from normgeom.geometry.fisher import fisher, monte_carlo_fisher
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.operator import FisherOperator
 from normgeom.geometry.per_example import per_example_fisher
+from normgeom.norms import WeightNorm
 from tests.geometry.test_fisher import close, free
 from tests.oracles import plain_jacobian
 
@@ -162,3 +164,74 @@ def test_chunks_accumulate_to_the_whole():
     whole = fisher(net, free(net), x, family=Gaussian())
     assert len(whole.order) == 63
     close(fisher(net, free(net), x, family=Gaussian(), chunk_size=8).matrix, whole.matrix)
+
+
+@pytest.mark.parametrize("derivative", [jacfwd, jacrev])
+def test_the_squared_norm_has_a_second_derivative_at_zero(derivative):
+    # FIS-11: through vector_norm it is 0 or NaN there. The statistics of every norm are squares and sums.
+    zero, x = torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    squared = lambda w: WeightNorm().statistics(w, x)[1].sum()  # noqa: E731
+    second = derivative(jacrev(lambda w: torch.exp(-squared(w))))(zero).reshape(3, 3)
+    close(second, -2 * torch.eye(3, dtype=torch.float64))
+
+
+def test_a_weight_of_zero_is_refused_without_eps_and_right_with_it():
+    # FIS-11: the point where the norm is not smooth. With eps, eta = w x / sqrt(eps) to first order.
+    x = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0]], dtype=torch.float64)
+    params = {"weight": torch.zeros(1, 2), "bias": torch.zeros(1), "gain": torch.ones(1)}
+    params = {name: value.double() for name, value in params.items()}
+    with pytest.raises(ValueError, match="0/0 is NaN: drop cases or units that have none, or set eps > 0"):
+        ng.fisher(ng.NormalizedGLM(WeightNorm(), Gaussian()), params, x)
+    glm = ng.NormalizedGLM(WeightNorm(), Gaussian(), eps=0.25)
+    for route in (None, "batch"):
+        F = ng.fisher(glm, params, x, route=route)
+        close(F["weight"], x.T @ x / 3 / 0.25)
+        assert F["gain"].abs().max() == 0
+    step = {"weight": torch.full((1, 2), 1e-3, dtype=torch.float64)}
+    found = ng.kl_against_quadratic(glm, params, x, step)
+    assert found.relative_errors[-1] < 1e-10
+
+
+def test_the_function_that_uses_a_norm_of_zero_is_refused():
+    model = lambda p, x: x * torch.linalg.vector_norm(p["w"] - p["w"].detach()).sqrt()  # noqa: E731
+    x = torch.ones(3, 1, dtype=torch.float64)
+    with pytest.raises(ValueError, match="must be finite, but those in w are not"):
+        ng.fisher(model, {"w": torch.ones(2).double()}, x, family=Gaussian())
+
+
+def test_input_gradients_of_layer_norm_by_hand_and_by_autograd_in_float32():
+    # FIS-12: the offset-to-sigma ratio of 50 cancels digits; norm-wise both float32 forms are near float64.
+    x, gain, dy = torch.randn(256, 1024) * 0.02 + 1.0, torch.rand(1024), torch.randn(256, 1024)
+
+    def by_hand(x, gain, dy):
+        centred = x - x.mean(-1, keepdim=True)
+        rate = ((centred**2).mean(-1, keepdim=True) + 1e-5).rsqrt()
+        z, g = centred * rate, dy * gain
+        return rate * (g - g.mean(-1, keepdim=True) - z * (g * z).mean(-1, keepdim=True))
+
+    def by_autograd(x, gain, dy):
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(F.layer_norm(x, (1024,), gain), x, dy)[0]
+
+    wanted = by_hand(x.double(), gain.double(), dy.double())
+    close(by_autograd(x.double(), gain.double(), dy.double()), wanted)
+    close(by_hand(x, gain, dy).double(), wanted, 5e-6)
+    close(by_autograd(x, gain, dy).double(), wanted, 5e-6)
+
+
+def test_the_fisher_matrix_of_layer_norms_input_in_float32():
+    # FIS-12 through the metric: a shift of the input is the parameter, so J is the input gradient.
+    x, gain = torch.randn(64, 32) * 0.02 + 1.0, torch.rand(32)
+    model = lambda p, x: F.layer_norm(x + p["shift"], (32,), gain.to(x))  # noqa: E731
+
+    def at(kind):
+        shift = {"shift": torch.zeros(32, dtype=kind)}
+        return ng.fisher(model, shift, x.to(kind), family=Gaussian()).matrix
+
+    wanted = at(torch.float64)
+    centred = x.double() - x.double().mean(1, keepdim=True)
+    rate = ((centred**2).mean(1, keepdim=True) + 1e-5).rsqrt()
+    z, one = centred * rate, torch.ones(32, 32, dtype=torch.float64)
+    mixing = (torch.eye(32) - one / 32 - z[:, :, None] * z[:, None] / 32) * rate[:, :, None]
+    close((mixing @ torch.diag(gain.double() ** 2) @ mixing).mean(0), wanted)
+    close(at(torch.float32).double(), wanted, 5e-6)
