@@ -112,7 +112,8 @@ def full_linear(cases: int) -> Case:
         f"a. full Fisher, softmax linear 64-10, {cases} cases",
         {
             "torch.func": lambda: plain_fisher(net, params, x),
-            "normgeom, closed form": lambda: fisher(glm, params, x, order="tensor").matrix,
+            "normgeom, closed form, tensor-major": lambda: fisher(glm, params, x, order="tensor").matrix,
+            "normgeom, closed form, neuron-major": lambda: fisher(glm, params, x).matrix,
             "normgeom, module": lambda: fisher(net, params, x, family=FAMILY, order="tensor").matrix,
             **bench_peers.full(net, x),
         },

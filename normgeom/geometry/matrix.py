@@ -211,9 +211,8 @@ class FisherMatrix(WrittenOut):
         if kind == self.order.kind:
             return self
         moved = self.order._inverse[order.permutation].to(self.matrix.device)
-        return FisherMatrix(
-            self.matrix[..., moved[:, None], moved[None, :]], order, self.kind, self.reduction
-        )
+        matrix = self.matrix.index_select(-2, moved).index_select(-1, moved)
+        return FisherMatrix(matrix, order, self.kind, self.reduction)
 
     def quadratic(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return `d^T F d` for a direction given as a dict of tensors."""
