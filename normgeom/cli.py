@@ -147,7 +147,7 @@ def _print_fisher(summary: FisherSummary, as_json: bool) -> None:
     before, after = summary.lines()[:2], summary.lines()[2:]
     for line in before:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(text_table(summary.HEADER, summary.cells()))
+    console.print(text_table(summary.HEADER, summary.cells(), console.width))
     for line in after:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -161,7 +161,7 @@ def _print(table: InvarianceTable, format: Format, proofs: bool, source: str) ->
         console = Console()
         if source:
             console.print(f"Measured at {source}.", highlight=False, markup=False)
-        console.print(text_table(table.header, table.cells()))
+        console.print(text_table(table.header, table.cells(), console.width))
         for verdict in (v for row in table for v in row if v.kind is ng.Kind.UNDECIDED):
             console.print(
                 f"? {verdict.layer}, {verdict.title}: {verdict.reason}", highlight=False, markup=False

@@ -39,15 +39,16 @@ def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    """Return a rich table, headings wrapped, whose text also reads without colour."""
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Any:
+    """Return a rich table for a console of this width, headings wrapped, that reads without colour too."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for k, name in enumerate(header):
-        table.add_column(name.replace("re-", "re-\n"), justify="left" if k == 0 else "center")
+        lines = name.replace("re-", "re-\n") if width < 15 * len(header) else name.replace(" re-", "\nre-")
+        table.add_column(lines, justify="left" if k == 0 else "center")
     styles = {"✓": "green", "≈": "cyan", "✗": "red", "?": "yellow"}
     for row in rows:
         table.add_row(*(Text(c, style=styles.get(c[:1], "")) for c in map(str, row)))
@@ -60,8 +61,9 @@ def to_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=max(110, 16 * len(header)), color_system=None)
-    console.print(text_table(header, rows))
+    width = max(110, 16 * len(header))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(text_table(header, rows, width))
     return str(console.file.getvalue()).rstrip("\n")  # type: ignore[attr-defined]
 
 

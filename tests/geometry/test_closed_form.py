@@ -211,7 +211,7 @@ def test_bad_problems_are_refused():
 
     class Unknown:
         def statistics(self, weight, data):
-            return 0, 2 + 0 * weight[:, 0]
+            return 0, (2 + 0 * weight[:, 0])[None, :]
 
     with pytest.raises(TypeError, match=r"no closed form for Unknown; there is for NoNorm.*geometry.fisher"):
         closed_form_fisher(NormalizedGLM(Unknown(), model.family), params, data)
