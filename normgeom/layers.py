@@ -248,37 +248,30 @@ def as_layer(
     """
     if eps is not None and not (math.isfinite(eps) and eps >= 0):
         raise ValueError(f"eps must be a finite number >= 0; got {eps}.")
+    around = {"gain": gain, "bias": bias, "bias_before": bias_before}
     if isinstance(layer, type) and hasattr(layer, "statistics"):
         layer = layer()
-    gain, bias, bias_before = (
-        torch.tensor(v, dtype=torch.float64) if isinstance(v, list | tuple) else v
-        for v in (gain, bias, bias_before)
-    )
-    for option, value in (("gain", gain), ("bias", bias), ("bias_before", bias_before)):
-        _check_per_unit(option, value)
-    around_norm = _given(gain, 1.0) or _given(bias, 0.0) or _given(bias_before, 0.0)
     if hasattr(layer, "statistics"):
-        return NormLayer(layer, eps or 0.0, gain, bias, bias_before, name)
-    if around_norm:
+        parameters = {option: _per_unit(option, value) for option, value in around.items()}
+        return NormLayer(layer, eps or 0.0, label=name, **parameters)
+    if any(_given(value, 1.0 if option == "gain" else 0.0) for option, value in around.items()):
         raise TypeError(
-            f"gain, bias and bias_before apply to a norm; got {type(layer).__name__}, which has its own."
+            f"{', '.join(around)} apply to a norm; got {type(layer).__name__}, which has its own."
         )
-    if isinstance(layer, NormLayer | ModuleLayer | FunctionLayer):
-        named = dataclasses.replace(layer, label=name) if name else layer
-        return named if eps is None else named.with_eps(eps)
-    if isinstance(layer, nn.Module):
-        module = ModuleLayer(layer, name)
-        return module if eps is None else module.with_eps(eps)
-    if isinstance(layer, Layer):
-        return layer if eps is None else layer.with_eps(eps)
-    if callable(layer) and not isinstance(layer, type):
+    if callable(layer) and not isinstance(layer, type | Layer | nn.Module):
         if eps is not None:
             raise TypeError("eps inside a plain function cannot be set; leave it out.")
         return FunctionLayer(layer, label=name)
-    raise TypeError(
-        "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on summed inputs, "
-        f"or a function of (weight, data); got {layer!r}."
-    )
+    if isinstance(layer, nn.Module):
+        layer = ModuleLayer(layer, name)
+    elif not isinstance(layer, Layer):
+        raise TypeError(
+            "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on summed "
+            f"inputs, or a function of (weight, data); got {layer!r}."
+        )
+    elif name and isinstance(layer, NormLayer | ModuleLayer | FunctionLayer):
+        layer = dataclasses.replace(layer, label=name)
+    return layer if eps is None else layer.with_eps(eps)
 
 
 def frozen_batch_norm(weight: Weight, data: Data, **options: Any) -> Layer:
@@ -290,11 +283,12 @@ def frozen_batch_norm(weight: Weight, data: Data, **options: Any) -> Layer:
     return as_layer(norm, **options)
 
 
-def _check_per_unit(name: str, value: Any) -> None:
-    """Raise an error unless a parameter is finite, and a number or a vector."""
+def _per_unit(name: str, value: Any) -> Any:
+    """Return a parameter, a list as a tensor; raise an error unless it is a finite number or vector."""
     values = torch.as_tensor(value, dtype=torch.float64)
     if values.ndim > 1 or not values.isfinite().all():
         raise ValueError(f"{name} must be finite, and a number or of shape (units,); got {values}.")
+    return values if isinstance(value, list | tuple) else value
 
 
 def _given(value: Any, default: float) -> bool:

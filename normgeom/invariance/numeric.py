@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
+from normgeom.invariance.eps import broken_near_eps, explained_by_eps
 from normgeom.invariance.measure import Measurement, act, evaluate, measure, widest
 from normgeom.invariance.verdict import Kind, Verdict, subject
-from normgeom.layers import FunctionLayer, Layer, ModuleLayer
+from normgeom.layers import Layer, ModuleLayer
 from normgeom.norms import check_shapes, summed_inputs
 
 USUAL = Sizes(units=5, inputs=4, cases=6)
@@ -20,7 +21,6 @@ DRAWS = 3
 UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a small fault look alike
 BLIND = 0.3  # a tolerance this large decides nothing
 LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
-GROWN = 256.0  # the factor of the weights at which an eps must matter less
 NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
 
 Point = tuple[torch.Tensor, torch.Tensor]
@@ -88,9 +88,9 @@ def _decide(layer: Layer, measured: list[Measurement], generator: torch.Generato
     worst = max(measured, key=_badness)
     if not math.isfinite(worst.error):
         return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
-    if all(m.within for m in measured) and not _broken_near_eps(layer, measured, generator):
+    if all(m.within for m in measured) and not broken_near_eps(layer, measured, generator):
         return {"kind": Kind.INVARIANT}
-    if _exact_but_for_eps(layer, measured, generator):
+    if explained_by_eps(layer, measured, generator):
         most = max(measured, key=lambda m: m.error)
         return {"kind": Kind.UP_TO_EPS, "predicted": most.predicted, "error": most.error}
     if _out_of_range(worst):
@@ -117,56 +117,6 @@ def _same_within_rounding(narrow: list[Measurement], wide: list[Measurement]) ->
         float(((n.after.double() - n.before.double() - (w.after - w.before)).abs() / n.allowed).max()) <= 2
         for n, w in zip(narrow, wide, strict=True)
     )
-
-
-def _exact_but_for_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
-    """Whether eps alone breaks the invariance.
-
-    Where the statistics are known, every output must follow the law of eps, which says the same as equality
-    at eps = 0 and has no 0/0. Elsewhere the layer is evaluated without eps, and compared where it is finite
-    and no larger than rounding over a root of nothing would make it.
-    """
-    if not layer.eps:
-        return False
-    if all(m.law is not None for m in measured):
-        return all(m.excess(m.law) <= 1 for m in measured if m.law is not None)
-    if isinstance(layer, FunctionLayer) or not _scales(measured[0].element):
-        return False
-    try:
-        bare = layer.with_eps(0.0)
-    except (AttributeError, TypeError):
-        return False
-    return all(_holds_bare(bare, m, generator) and _fades(layer, m, generator) for m in measured)
-
-
-def _broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
-    """Whether a module's eps, invisible at ordinary points, shows at small weights (a clamp)."""
-    if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
-        return False
-    m = measured[0]
-    usual = float(summed_inputs(m.weight, m.data).abs().median()) or 1.0
-    small = [m.weight * (size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8)]
-    wide = m.weight.dtype
-    return any(not measure(layer, m.element, w, m.data, generator=generator, wide=wide).within for w in small)
-
-
-def _scales(element: Any) -> bool:
-    """Whether an element scales anything: eps does nothing to a pure shift."""
-    return any(getattr(step, "sign", None) is not None for step in getattr(element, "steps", (element,)))
-
-
-def _holds_bare(bare: Layer, m: Measurement, generator: torch.Generator) -> bool:
-    """Whether the layer without eps is invariant, where that is no 0/0."""
-    again = measure(bare, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype)
-    usual = (again.before.abs() <= 1e6 * m.before.abs().max()) & again.after.isfinite()
-    change = (again.after - again.before).abs() / again.allowed
-    return bool(usual.any()) and bool((change[usual] <= 1).all())
-
-
-def _fades(layer: Layer, m: Measurement, generator: torch.Generator) -> bool:
-    """Whether the change falls as eps must make it fall when the weights grow."""
-    grown = measure(layer, m.element, m.weight * GROWN, m.data, generator=generator, wide=m.weight.dtype)
-    return grown.error <= m.error / GROWN + grown.tolerance
 
 
 def _law(measured: list[Measurement]) -> tuple[int | None, bool]:

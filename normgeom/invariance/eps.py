@@ -1,0 +1,61 @@
+"""Whether an eps is to blame: for a broken invariance, or for one that only ordinary points seem to have."""
+
+from typing import Any
+
+import torch
+
+from normgeom.invariance.measure import Measurement, measure
+from normgeom.layers import FunctionLayer, Layer, ModuleLayer
+from normgeom.norms import summed_inputs
+
+GROWN = 256.0  # the factor of the weights at which an eps must matter less
+
+
+def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
+    """Whether eps alone breaks the invariance.
+
+    Where the statistics are known, every output must follow the law of eps, which says the same as equality
+    at eps = 0 and has no 0/0. Elsewhere the layer is evaluated without eps, and compared where it is finite
+    and no larger than rounding over a root of nothing would make it.
+    """
+    if not layer.eps:
+        return False
+    if all(m.law is not None for m in measured):
+        return all(m.excess(m.law) <= 1 for m in measured if m.law is not None)
+    if isinstance(layer, FunctionLayer) or not _scales(measured[0].element):
+        return False
+    try:
+        bare = layer.with_eps(0.0)
+    except (AttributeError, TypeError):
+        return False
+    return all(_holds_bare(bare, m, generator) and _fades(layer, m, generator) for m in measured)
+
+
+def broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
+    """Whether a module's eps, invisible at ordinary points, shows at small weights (a clamp)."""
+    if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
+        return False
+    m = measured[0]
+    usual = float(summed_inputs(m.weight, m.data).abs().median()) or 1.0
+    small = [m.weight * (size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8)]
+    wide = m.weight.dtype
+    return any(not measure(layer, m.element, w, m.data, generator=generator, wide=wide).within for w in small)
+
+
+def _scales(element: Any) -> bool:
+    """Whether an element scales anything: eps does nothing to a pure shift."""
+    return any(getattr(step, "sign", None) is not None for step in getattr(element, "steps", (element,)))
+
+
+def _holds_bare(bare: Layer, m: Measurement, generator: torch.Generator) -> bool:
+    """Whether the layer without eps is invariant, where that is no 0/0."""
+    again = measure(bare, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype)
+    usual = (again.before.abs() <= 1e6 * m.before.abs().max()) & again.after.isfinite()
+    change = (again.after - again.before).abs() / again.allowed
+    return bool(usual.any()) and bool((change[usual] <= 1).all())
+
+
+def _fades(layer: Layer, m: Measurement, generator: torch.Generator) -> bool:
+    """Whether the change falls as eps must make it fall when the weights grow."""
+    grown = measure(layer, m.element, m.weight * GROWN, m.data, generator=generator, wide=m.weight.dtype)
+    return grown.error <= m.error / GROWN + grown.tolerance
