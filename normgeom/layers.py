@@ -256,7 +256,7 @@ def as_layer(
         return NormLayer(layer, eps or 0.0, label=name, **parameters)
     if any(_given(value, 1.0 if option == "gain" else 0.0) for option, value in around.items()):
         raise TypeError(
-            f"{', '.join(around)} apply to a norm; got {type(layer).__name__}, which has its own."
+            f"gain, bias and bias_before apply to a norm; got {type(layer).__name__}, which has its own."
         )
     if callable(layer) and not isinstance(layer, type | Layer | nn.Module):
         if eps is not None:
