@@ -197,6 +197,11 @@ class Composition:
 
     steps: tuple[Any, ...]
 
+    @property
+    def title(self) -> str:
+        """The titles of the steps."""
+        return ", then ".join(getattr(step, "title", type(step).__name__) for step in self.steps)
+
     def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
         """Apply the steps in order."""
         for step in self.steps:

@@ -5,6 +5,7 @@ layer, and returns a layer. Evaluating a layer twice gives the same outputs: a m
 its buffers, and is left as found.
 """
 
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -179,11 +180,15 @@ class ModuleLayer:
         """Return the module's outputs for the summed inputs."""
         return torch.func.functional_call(self.module, self._state(weight), (summed_inputs(weight, data),))
 
-    def changed_buffers(self, weight: Weight, data: Data) -> list[str]:
-        """Return the names of the buffers that a call would change."""
+    def called_once(self, weight: Weight, data: Data) -> tuple["ModuleLayer", list[str]]:
+        """Return the layer as one call would leave it, and the names of the buffers that it would change."""
         before, state = self._state(weight), self._state(weight)
         torch.func.functional_call(self.module, state, (summed_inputs(weight, data),))
-        return [name for name, value in state.items() if not torch.equal(value, before[name])]
+        changed = [name for name, value in state.items() if not torch.equal(value, before[name])]
+        after = copy.deepcopy(self.module)
+        for name in changed:
+            after.get_buffer(name).data = state[name]
+        return ModuleLayer(after, self.name), changed
 
     def _state(self, like: torch.Tensor) -> dict[str, torch.Tensor]:
         """Copies of parameters and buffers, in the type and on the device of a tensor."""
@@ -263,6 +268,8 @@ def as_layer(
             raise TypeError("eps inside a plain function cannot be set; leave it out.")
         return FunctionLayer(layer, label=name)
     if isinstance(layer, nn.Module):
+        with contextlib.suppress(RuntimeError):  # a module that cannot be copied is used as it is
+            layer = copy.deepcopy(layer)
         layer = ModuleLayer(layer, name)
     elif not isinstance(layer, Layer):
         raise TypeError(

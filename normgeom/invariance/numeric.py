@@ -78,8 +78,8 @@ def judge(
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
         elif wide != dtype and not _same_within_rounding(measured, confirmed):
             decided = {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
-        else:
-            decided["reason"] = _notes(layer, *points[0])
+        elif isinstance(layer, ModuleLayer):
+            decided |= _buffers(layer, measured[0])
     return Verdict(**({"error": worst.error, "tolerance": worst.tolerance} | decided), **about)
 
 
@@ -245,10 +245,18 @@ def _blind(worst: Measurement) -> str:
     )
 
 
-def _notes(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> str:
-    """What else a user must know: buffers that a call changes."""
-    changed = layer.changed_buffers(weight, data) if isinstance(layer, ModuleLayer) else []
-    return f"a call changes the buffers {', '.join(changed)}; copies were used" if changed else ""
+def _buffers(layer: ModuleLayer, m: Measurement) -> dict[str, Any]:
+    """Say which buffers a call changes, and decide nothing if the outputs depend on them."""
+    after, changed = layer.called_once(m.weight, m.data)
+    if not changed:
+        return {}
+    again = evaluate(after, *act(m.element, m.weight, m.data)).double()
+    if bool(((again - m.after.double()).abs() > m.allowed).any()):
+        reason = (
+            f"the outputs depend on the buffers {', '.join(changed)}, which a call changes: fix them first"
+        )
+        return {"kind": Kind.UNDECIDED, "reason": f"{reason} (a call in training, or .eval())"}
+    return {"reason": f"a call changes the buffers {', '.join(changed)}; copies were used"}
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -37,7 +37,7 @@ class InvarianceRow:
     def __getitem__(self, key: Any) -> Verdict:
         if isinstance(key, int):
             return self.verdicts[key]
-        name = key.__name__ if isinstance(key, type) else key
+        name = key if isinstance(key, str) else (key if isinstance(key, type) else type(key)).__name__
         for verdict in self.verdicts:
             if name in (verdict.transform, verdict.title):
                 return verdict

@@ -239,3 +239,46 @@ def test_underflow_is_undecided_and_no_disagreement(point):
 def test_modes_of_the_parts_are_named():
     module = nn.Sequential(nn.LayerNorm(5), nn.BatchNorm1d(5).eval())
     assert ng.as_layer(module).mode == "mixed"
+
+
+class FirstBatch(nn.Module):
+    """Statistics of the first batch it sees, kept in buffers from then on (data-dependent initialization)."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("std", torch.ones(5))
+
+    def forward(self, summed):
+        if not self.seen:
+            self.seen.fill_(1)
+            self.mean.copy_(summed.mean(0))
+            self.std.copy_(summed.std(0))
+        return (summed - self.mean) / self.std
+
+
+def test_statistics_of_the_first_batch_are_no_invariance():
+    (verdict,) = ng.check(FirstBatch(), [RESCALE])
+    assert verdict.kind is Kind.UNDECIDED
+    assert "depend on the buffers seen, mean, std" in verdict.reason
+
+
+def test_attributes_of_a_module_are_left_as_found():
+    class Remembers(nn.Module):
+        last = None
+
+        def forward(self, summed):
+            self.last = summed
+            return summed
+
+    module = Remembers()
+    ng.check(module, [RESCALE])
+    assert module.last is None
+
+
+def test_a_composition_is_named_by_its_steps():
+    eq6 = RESCALE(2.0).then(ng.WeightMatrixRecenter([1.0, 2.0, 3.0, 4.0]))
+    row = ng.check(ng.LayerNorm(), [eq6])
+    assert row[0].holds
+    assert row[eq6].title == "weight matrix re-scaling, then weight matrix re-centering"
