@@ -79,6 +79,7 @@ def observed(family: Any, targets: torch.Tensor) -> Maker:
     """Return the maker of one row a case: the score of the target that was observed."""
 
     def make(eta: torch.Tensor, index: Any) -> Cotangents:
+        family.check_targets(targets[index], eta.detach())
         return ScoreRows(family.score(targets[index], eta.detach())[None])
 
     return make

@@ -109,7 +109,10 @@ def empirical_fisher(
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, None, chunk_size, route, progress, targets)
-    return run.matrix(data, reduction, order, "empirical")
+    found = run.matrix(data, reduction, order, "empirical")
+    if targets is not None and len(targets) != run.cases:
+        raise ValueError(f"there must be one target a case; got {len(targets)} for {run.cases} cases.")
+    return found
 
 
 def monte_carlo_fisher(

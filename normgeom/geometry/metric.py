@@ -15,6 +15,7 @@ from torch import Tensor
 
 from normgeom.geometry.arguments import check_inputs
 from normgeom.geometry.evaluator import Evaluator, evaluator
+from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.products import choose_mode
 
 Direction = Mapping[str, Tensor]
@@ -71,7 +72,7 @@ def kl_divergence(
     subject = evaluator(model, params, family=family)
     check_inputs(data)
     _check_direction(subject, other)
-    with torch.no_grad(), subject.untouched():
+    with torch.no_grad(), subject.untouched(), PlainKernels():
         before, after = subject(subject.params, data), subject({**subject.params, **other}, data)
     return subject.family.kl(before, after).sum() / len(before)
 

@@ -104,6 +104,9 @@ class FisherOperator:
     def __matmul__(self, vectors: Any) -> Any:
         """Return the product with a vector (parameters,), a matrix (parameters, k), or a dict like params."""
         if isinstance(vectors, Mapping):
+            if set(vectors) != set(self.model.params):
+                wanted = ", ".join(self.model.params)
+                raise ValueError(f"a dict must have the names {wanted}; got {', '.join(vectors)}.")
             flat = torch.cat([vectors[name].reshape(-1) for name in self.model.params])
             return self._as_dict(self @ flat)
         if vectors.shape[:1] != self.shape[:1] or vectors.ndim > 2:
@@ -111,7 +114,7 @@ class FisherOperator:
                 f"vectors must have shape ({self.shape[0]},) or ({self.shape[0]}, k); "
                 f"got {tuple(vectors.shape)}."
             )
-        columns = vectors.to(self.model.device, self.dtype)
+        columns = vectors.detach().to(self.model.device, self.dtype)
         columns = columns[:, None] if vectors.ndim == 1 else columns
         with self.model.untouched():
             out = self._sum(columns)

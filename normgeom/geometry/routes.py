@@ -63,7 +63,7 @@ def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Rout
     with PlainKernels():
         _refuse_random(model, probe)
     cotangent, single, coupled = _plain(model, probe)
-    if coupled:
+    if coupled or _coupled_beyond(model, inputs, probe, probed):
         if route not in (None, "batch"):
             raise ValueError(
                 f"the model couples its cases (batch statistics), so route {route!r} is not defined; "
@@ -77,6 +77,14 @@ def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Rout
         f"no route reproduces the model's plain derivatives (tried {route or ', '.join(INDEPENDENT)}): "
         "some operation has a wrong or missing derivative."
     )
+
+
+def _coupled_beyond(model: Evaluator, inputs: Any, probe: Any, probed: list[int]) -> bool:
+    """Whether the probed cases come out otherwise among all cases of the batch than among themselves."""
+    if not len(probed) < cases(inputs) <= LARGE:
+        return False
+    with torch.no_grad():
+        return not _close(model(model.params, probe), model(model.params, inputs)[probed])
 
 
 def _refuse_random(model: Evaluator, probe: Any) -> None:
@@ -166,9 +174,9 @@ def _right(model: Evaluator, probe: Any, route: Route, cotangent: torch.Tensor, 
         warnings.filterwarnings("error", message=".*batching rule.*", category=UserWarning)
         try:
             blocks = list(route_blocks(model, probe, make, route=route, index=whole, row_chunk=1))
+            rows = torch.cat([dense_rows(block.rows, model.size) for block in blocks])[:, 0]
         except _UNSUPPORTED:
             return False
-    rows = torch.cat([dense_rows(block.rows, model.size) for block in blocks])[:, 0]
     sizes = [value.numel() for value in model.params.values()]
     pairs = zip(rows.split(sizes, 1), single.split(sizes, 1), strict=True)
     return all(_close(a, b, _largest(single)) for a, b in pairs)
