@@ -192,3 +192,28 @@ def test_nothing_global_is_touched():
     ng.check(ng.BatchNorm())
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_default_dtype() is dtype
+
+
+def test_a_perfect_square_under_the_root_is_seen():
+    """SYM-01: sigma = mean a^2 is the root of its square, so re-scaling by delta gives delta^-1."""
+
+    class Square:
+        def statistics(self, weight, data):
+            return 0, ((data @ weight.T) ** 2).mean(axis=1, keepdims=True) ** 2
+
+    assert judge("symbolic", Square(), ng.WeightMatrixRescale).degree == -1
+
+
+def test_a_root_keeps_the_sign_of_the_scale():
+    """SYM-02: sqrt(delta^2) is |delta|: a positive scale cancels, a negative one leaves its sign."""
+    verdicts = [judge("symbolic", ng.RMSNorm, a) for a in (ng.CaseRescale, ng.CaseNegativeRescale)]
+    assert [(v.holds, v.flips) for v in verdicts] == [(True, False), (False, True)]
+
+
+def test_a_proof_at_eight_units_and_a_refusal_beyond():
+    """SYM-05: identities of polynomials do not hang; where they would take long, that is said."""
+    sizes = {units: ng.as_layer(ng.LayerNorm, bias_before=torch.full((units,), 0.5)) for units in (8, 64)}
+    assert judge("symbolic", sizes[8], ng.WeightMatrixRescale).proof.units == 8
+    verdict = judge("symbolic", sizes[64], ng.WeightMatrixRescale)
+    assert verdict.kind is ng.Kind.UNDECIDED
+    assert "ask for fewer units" in verdict.reason
