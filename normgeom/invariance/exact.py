@@ -77,9 +77,12 @@ def find_witness(layer: Layer, transform: Any, *, generator: torch.Generator) ->
     """Return the shortest of a few points of small integers where `z` changes, or None if none is found."""
     lifted = lifted_layer(layer, lambda f: f)
     size = Sizes.of(layer, transform, SMALL)
-    found = []
+    found: list[Witness] = []
     for spread in (attempt // 20 + 1 for attempt in range(TRIES)):
-        point = _evaluate(lifted, *_point(transform, size, generator, spread=spread, simple=True))
+        try:
+            point = _evaluate(lifted, *_point(transform, size, generator, spread=spread, simple=True))
+        except NotExact:
+            break
         if point is not None and point.changed.any():
             found.append(point.witness())
         if len(found) == WITNESSES:

@@ -51,7 +51,6 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdic
     try:
         size = Sizes.of(layer, transform, SMALL)
         setting = _setting(layer, transform, size)
-        witness = find_witness(layer, transform, generator=generator)
     except NotExact as why:
         return Verdict(kind=Kind.UNDECIDED, reason=f"symbolic: {why}", **about)
     ratios = _ratios(setting)
@@ -73,7 +72,7 @@ def judge(layer: Layer, transform: Any, *, generator: torch.Generator) -> Verdic
         kind=Kind.NOT_INVARIANT,
         degree=powers.pop() if law else None,
         flips=law and any(r.sign < 0 for r in ratios if r),
-        witness=witness,
+        witness=find_witness(layer, transform, generator=generator),
         **about,
     )
 
