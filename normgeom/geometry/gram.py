@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from normgeom.geometry.factors import Factor, Rows
+from normgeom.geometry.memory import fresh, reordered
 
 _FEATURE_ROWS = 16
 _FEATURE_COLUMNS = 64
@@ -36,7 +37,7 @@ class GramSum:
     def matrix(self, permutation: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
         """Return the sum times `scale`, row and column k belonging to parameter `permutation[k]`."""
         own = torch.cat([factor.positions for factor in self.rows])
-        out = self.rows[0].left.new_empty(len(own), len(own))
+        out = fresh(self.rows[0].left, len(own), len(own))
         starts = [0]
         for factor in self.rows:
             starts.append(starts[-1] + factor.size)
@@ -48,7 +49,7 @@ class GramSum:
         order = torch.argsort(own)[permutation.to(own.device)]
         if torch.equal(order, torch.arange(len(order), device=order.device)):
             return out
-        return out[order].index_select(1, order)
+        return reordered(out, order)
 
 
 def _own_block(factor: Factor) -> torch.Tensor:
@@ -77,7 +78,8 @@ def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
     ones = first.left.new_ones(len(first.left), 1)
     right, other = (ones if f.right is None else f.right for f in (first, second))
     left = (first.left.mT @ second.left).flatten(1)
-    products = left.T @ (right[:, :, None] * other[:, None, :]).flatten(1)
+    pairs = (right[:, :, None] * other[:, None, :]).flatten(1)
+    products = torch.matmul(left.T, pairs, out=fresh(left, left.shape[1], pairs.shape[1]))
     sizes = (first.units, second.units, first.inputs, second.inputs)
     return products.view(sizes).transpose(1, 2).reshape(first.size, second.size)
 
@@ -87,7 +89,7 @@ def symmetric_product(rows: torch.Tensor, tile: int = 1024) -> torch.Tensor:
     size = rows.shape[1]
     if size <= 2 * tile:
         return rows.T @ rows
-    out = rows.new_empty(size, size)
+    out = fresh(rows, size, size)
     for start in range(0, size, tile):
         stop = min(start + tile, size)
         torch.matmul(rows[:, start:stop].T, rows[:, start:], out=out[start:stop, start:])
@@ -106,7 +108,9 @@ def weighted_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     grams, pair = _pair_grams(weights, features, size), _pair_index(units, weights.device)
     # Whole rows are gathered, borders included: one pass over the result.
     rows = pair[:, None, :] * size + torch.arange(size, device=grams.device)[:, None]
-    return grams.reshape(-1, size).index_select(0, rows.flatten()).reshape(units, size, units, size)
+    out = fresh(grams, units * size * units, size)
+    torch.index_select(grams.reshape(-1, size), 0, rows.flatten(), out=out)
+    return out.view(units, size, units, size)
 
 
 def _pair_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
@@ -114,7 +118,7 @@ def _pair_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     units, inputs = weights.shape[1], features.shape[1]
     first, second = torch.triu_indices(units, units, device=weights.device)
     pairs = weights.flatten(1).index_select(1, first * units + second).T
-    grams = features.new_empty(len(pairs), size, size)
+    grams = fresh(features, len(pairs), size, size)
     # One small buffer for all products: they stay in the cache, and no fresh memory is touched.
     buffer = features.new_empty(_PRODUCTS_AT_ONCE)
     for start in range(0, inputs, _FEATURE_ROWS):

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from normgeom.geometry.memory import reordered
+
 Kind = Literal["neuron", "tensor"]
 Label = tuple[str, tuple[int, ...]]
 
@@ -211,7 +213,7 @@ class FisherMatrix(WrittenOut):
         if kind == self.order.kind:
             return self
         moved = self.order._inverse[order.permutation].to(self.matrix.device)
-        matrix = self.matrix.index_select(-2, moved).index_select(-1, moved)
+        matrix = reordered(self.matrix, moved)
         return FisherMatrix(matrix, order, self.kind, self.reduction)
 
     def quadratic(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, ParameterOrder, WrittenOut
+from normgeom.geometry.memory import fresh
 
 _SCRATCH = 2**18
 
@@ -153,7 +154,7 @@ def _row(weight: Tensor, bias: Tensor, features: Tensor, z: Tensor | None) -> Te
 
 def _checked(out: Tensor | None, shape: tuple[int, int, int], like: Tensor) -> Tensor:
     if out is None:
-        return like.new_empty(shape)
+        return fresh(like, *shape)
     if (
         tuple(out.shape) != shape
         or out.dtype != like.dtype

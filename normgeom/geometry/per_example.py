@@ -20,6 +20,7 @@ from normgeom.geometry.factors import (
 from normgeom.geometry.fisher import Run, closed_form_applies, refuse_if_too_large
 from normgeom.geometry.gram import GramSum
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder, WrittenOut
+from normgeom.geometry.memory import fresh
 from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route
 
@@ -114,7 +115,7 @@ class PerExampleFisher(WrittenOut):
         shape = (len(left), len(self.order), len(self.order))
         if out is None:
             refuse_if_too_large(len(self.order), left.dtype, left.device, matrices=len(left))
-            out = left.new_empty(shape)
+            out = fresh(left, *shape)
         if tuple(out.shape) != shape or out.dtype != left.dtype or not out.is_contiguous():
             raise ValueError(
                 f"out must be contiguous, of shape {shape} and type {left.dtype}; "
