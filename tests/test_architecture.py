@@ -20,9 +20,15 @@ ALLOWED = {
     "points": {"norms"},
     "invariance": {"_types", "norms", "transforms", "layers", "report"},
     "geometry": {"_types", "norms", "transforms"},
+    "variants": {"_types", "norms", "layers"},
+    "testing": {"_types", "norms", "transforms", "layers", "invariance"},
+    "models": {"_types"},
+    "training": {"models", "report"},
+    "symmetry": {"_types", "invariance", "geometry", "report"},
+    "dynamics": {"_types", "invariance", "geometry", "symmetry", "report"},
     "loading": {"geometry", "points"},
     "figures": {"report"},
-    "cli": {"", "invariance", "geometry", "loading", "points", "report"},
+    "cli": {"", "invariance", "geometry", "models", "training", "symmetry", "loading", "points", "report"},
     "": {"norms", "transforms", "layers", "invariance", "geometry"},
 }
 
