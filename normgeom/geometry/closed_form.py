@@ -11,6 +11,7 @@ Kronecker case by case; projections act once, on the sums. Source: Ba et al. 201
 for layer norm and RMSNorm, where mu and sigma couple the units.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Literal
 
@@ -21,6 +22,7 @@ from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.gram import columns, weighted_grams
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
+from normgeom.geometry.memory import fresh
 from normgeom.norms import BatchNorm
 
 Reduction = Literal["mean", "sum"]
@@ -127,8 +129,24 @@ def _chunks(model: NormalizedGLM, params: Params, data: Tensor, chunk: int) -> I
 
 
 def _labelled(matrix: Tensor, params: Params, reduction: Reduction, order: Kind, kind: str) -> FisherMatrix:
-    layout = ParameterOrder.of({name: params[name] for name in NAMES if name in params}, kind="neuron")
-    return FisherMatrix(matrix, layout, kind, reduction).to_order(order)
+    own = {name: params[name] for name in NAMES if name in params}
+    layout = ParameterOrder.of(own, kind=order)
+    if order == "tensor":
+        matrix = _tensor_by_tensor(matrix, [value[0].numel() for value in own.values()])
+    return FisherMatrix(matrix, layout, kind, reduction)
+
+
+def _tensor_by_tensor(matrix: Tensor, widths: list[int]) -> Tensor:
+    """Re-order a neuron-major matrix block by block; `widths` are each tensor's entries a unit."""
+    units, out = len(matrix) // sum(widths), fresh(matrix, *matrix.shape)
+    whole = matrix.view(units, sum(widths), units, sum(widths))
+    edges = [0, *itertools.accumulate(widths)]
+    for first, last in itertools.pairwise(edges):
+        for left, right in itertools.pairwise(edges):
+            target = out[units * first : units * last, units * left : units * right]
+            shape = (units, last - first, units, right - left)
+            target.unflatten(1, shape[2:]).unflatten(0, shape[:2]).copy_(whole[:, first:last, :, left:right])
+    return out
 
 
 def _neuron_major(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:

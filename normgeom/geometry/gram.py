@@ -1,9 +1,12 @@
 """The running sum `F = sum_n K_n^T K_n` of rows held as factors."""
 
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from normgeom.geometry.factors import Factor, Rows
+from normgeom.geometry.factors import Factor, Piece, Rows
 from normgeom.geometry.memory import fresh, reordered
 
 _FEATURE_ROWS = 16
@@ -35,21 +38,27 @@ class GramSum:
                     self.blocks[k, m] = block
 
     def matrix(self, permutation: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        """Return the sum times `scale`, row and column k belonging to parameter `permutation[k]`."""
+        """Return the sum times `scale`, row and column k belonging to parameter `permutation[k]`.
+
+        Tensor-major and the factors' own order are written straight to their places.
+        """
         own = torch.cat([factor.positions for factor in self.rows])
+        wanted, ranks = permutation.to(own.device), torch.arange(len(own), device=own.device)
+        tensor_major = torch.equal(wanted, ranks)
+        spots = [f.pieces for f in self.rows] if tensor_major else _own_spots(self.rows)
         out = fresh(self.rows[0].left, len(own), len(own))
-        starts = [0]
-        for factor in self.rows:
-            starts.append(starts[-1] + factor.size)
         for (k, m), block in self.blocks.items():
-            rows, columns = (slice(starts[i], starts[i + 1]) for i in (k, m))
-            _place(self.rows[k] if k == m else None, block, out[rows, columns], scale)
-            if k != m:
-                out[columns, rows] = out[rows, columns].T
-        order = torch.argsort(own)[permutation.to(own.device)]
-        if torch.equal(order, torch.arange(len(order), device=order.device)):
-            return out
-        return reordered(out, order)
+            for one in spots[k]:
+                for other in spots[m]:
+                    _place((self.rows[k], self.rows[m]), (one, other), block, out, scale)
+        order = ranks if tensor_major else torch.argsort(own)[wanted]
+        return out if torch.equal(order, ranks) else reordered(out, order)
+
+
+def _own_spots(rows: Rows) -> list[tuple[Piece, ...]]:
+    """The table of each factor as one piece, one factor after another."""
+    starts = itertools.accumulate((f.size for f in rows), initial=0)
+    return [(Piece(start, 0, f.size // f.height),) for start, f in zip(starts, rows, strict=False)]
 
 
 def _own_block(factor: Factor) -> torch.Tensor:
@@ -59,16 +68,30 @@ def _own_block(factor: Factor) -> torch.Tensor:
     return _pair_grams(factor.left.mT @ factor.left, factor.right, factor.inputs)
 
 
-def _place(factor: Factor | None, block: Tensor, target: Tensor, scale: float) -> None:
-    """Write a block times `scale` to its place; pairs of units are spread row by row of units."""
-    if factor is None or factor.right is None:
-        torch.mul(block, scale, out=target)
+def _place(
+    factors: tuple[Factor, Factor], pieces: tuple[Piece, Piece], block: Tensor, out: Tensor, scale: float
+) -> None:
+    """Write the part of a block between two pieces, times `scale`, to its places in the matrix."""
+    first, second = factors
+    (rows, width), (columns, length) = (_extent(f, p) for f, p in zip(factors, pieces, strict=True))
+    target = out[rows, columns].unflatten(1, (second.height, length)).unflatten(0, (first.height, width))
+    of_rows, of_columns = (slice(p.first, p.last) for p in pieces)
+    if first is second and first.right is not None:
+        buffer = block.new_empty(first.units, width, length)
+        for places, pair in zip(target, _pair_index(first.units, block.device), strict=True):
+            torch.index_select(block[:, of_rows, of_columns], 0, pair, out=buffer)
+            torch.mul(buffer.transpose(0, 1), scale, out=places)
         return
-    pair, inputs = _pair_index(factor.units, block.device), factor.inputs
-    buffer = block.new_empty(factor.units, inputs, inputs)
-    for row, places in zip(pair, target.split(inputs), strict=True):
-        torch.index_select(block, 0, row, out=buffer)
-        torch.mul(buffer.transpose(0, 1), scale, out=places.unflatten(1, (factor.units, inputs)))
+    table = block.unflatten(1, (second.height, -1)).unflatten(0, (first.height, -1))
+    torch.mul(table[:, of_rows, :, of_columns], scale, out=target)
+    if first is not second:
+        out[columns, rows] = out[rows, columns].T
+
+
+def _extent(factor: Factor, piece: Piece) -> tuple[slice, int]:
+    """Where a piece lies along one axis of the matrix, and its width."""
+    width = piece.last - piece.first
+    return slice(piece.start, piece.start + factor.height * width), width
 
 
 def _cross_block(first: Factor, second: Factor) -> torch.Tensor:
@@ -121,14 +144,19 @@ def _pair_grams(weights: Tensor, features: Tensor, size: int) -> Tensor:
     grams = fresh(features, len(pairs), size, size)
     # One small buffer for all products: they stay in the cache, and no fresh memory is touched.
     buffer = features.new_empty(_PRODUCTS_AT_ONCE)
-    for start in range(0, inputs, _FEATURE_ROWS):
-        stop = min(start + _FEATURE_ROWS, inputs)
-        for left in range(start, inputs, _FEATURE_COLUMNS):
-            right = min(left + _FEATURE_COLUMNS, inputs)
+    for start, stop in _cuts(0, inputs, _FEATURE_ROWS):
+        for left, right in _cuts(start, inputs, _FEATURE_COLUMNS):
             tile = _products_summed(pairs, features[:, start:stop], features[:, left:right], buffer)
             grams[:, start:stop, left:right] = tile
         grams[:, stop:inputs, start:stop] = grams[:, start:stop, stop:inputs].mT
     return grams
+
+
+def _cuts(start: int, stop: int, width: int) -> Iterator[tuple[int, int]]:
+    """Cut a range into about equal parts of about this width."""
+    count = max(1, round((stop - start) / width))
+    edges = [start + (stop - start) * k // count for k in range(count + 1)]
+    return itertools.pairwise(edges)
 
 
 def _pair_index(units: int, device: torch.device) -> Tensor:
