@@ -72,6 +72,12 @@ def check_model(model: Any) -> None:
         )
 
 
+def check_count(name: str, value: Any) -> None:
+    """Raise a ValueError unless this is a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be at least 1, and a whole number; got {value!r}.")
+
+
 def check_inputs(inputs: Any) -> None:
     """Raise an error unless a batch is a tensor, or a tuple of tensors, with cases and without NaN."""
     for part in inputs if isinstance(inputs, tuple) and inputs else (inputs,):

@@ -112,7 +112,7 @@ def _over_cases(
     for jacobian in _chunks(model, params, data, chunk):
         weighting = model.family.fisher(jacobian.outputs)
         weighting = weighting / len(data) if reduction == "mean" else weighting
-        part = _neuron_major(jacobian.as_printed() if printed else jacobian, weighting)
+        part = summed_over_cases(jacobian.as_printed() if printed else jacobian, weighting)
         total = part if total is None else total.add_(part)
     if total is None:
         raise ValueError("data must hold at least one case; got none.")
@@ -149,8 +149,8 @@ def _tensor_by_tensor(matrix: Tensor, widths: list[int]) -> Tensor:
     return out
 
 
-def _neuron_major(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:
-    """Return `sum_n J_n^T weighting_n J_n`, each block as a matrix product."""
+def summed_over_cases(jacobian: GLMJacobian, weighting: Tensor) -> Tensor:
+    """Return `sum_n J_n^T weighting_n J_n`, neuron-major, each block as a matrix product."""
     phi, z, project = jacobian.features, jacobian.z, jacobian.projection
     units, inputs = weighting.shape[-1], phi.shape[1]
     size = inputs + (1 if z is None else 2)

@@ -117,6 +117,22 @@ def take(inputs: Any, index: Any) -> Any:
     return inputs[index]
 
 
+def check_call(model: Evaluator, inputs: Any) -> None:
+    """Raise a ValueError, with what was given, unless the model can be evaluated on the inputs."""
+    try:
+        with torch.no_grad(), model.untouched():
+            model(model.params, take(inputs, slice(0, None)))
+    except (RuntimeError, TypeError, IndexError, AttributeError) as why:
+        if isinstance(why, NotImplementedError) or str(why).startswith("the model"):
+            raise
+        parts = inputs if isinstance(inputs, tuple) else (inputs,)
+        given = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in parts)
+        raise ValueError(
+            f"the model must take the data as it is given: {given}, with parameters of {model.dtype}; "
+            f"it raised: {str(why).splitlines()[0] if str(why) else type(why).__name__}"
+        ) from why
+
+
 def _module_function(module: nn.Module, held: Params) -> Callable[[Params, Any], Any]:
     buffers = {k: v.detach().clone() for k, v in module.named_buffers()}
     rest = {k: v.detach() for k, v in module.named_parameters()} | held
@@ -146,6 +162,10 @@ def _chosen(model: Any, values: Params, blocks: Sequence[str] | None) -> list[st
         names = [name for name in names if own[name].requires_grad]
     if isinstance(blocks, str):
         raise TypeError(f"blocks must be a sequence of names; got the string {blocks!r}: write [{blocks!r}].")
+    if blocks is not None and not len(blocks):
+        raise ValueError(
+            f"blocks must name at least one parameter, of {names}; got none. Leave it out for all."
+        )
     unknown = [name for name in blocks or () if name not in names]
     if unknown:
         raise ValueError(f"blocks must name parameters that are not frozen, of {names}; got {unknown}.")

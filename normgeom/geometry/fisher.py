@@ -5,28 +5,21 @@ an exponential family in canonical form `I_n = Cov[y | x_n] / phi^2` (Ba et al. 
 expectation over y is taken in closed form through a root of `I_n`, never by sampling unless the name says so.
 """
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from normgeom.geometry import cotangents
-from normgeom.geometry.arguments import detached
-from normgeom.geometry.batches import batches, case_slices
+from normgeom.geometry.arguments import check_count, detached
 from normgeom.geometry.closed_form import closed_form_fisher
-from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
-from normgeom.geometry.factors import case_bytes, case_traces, squares
-from normgeom.geometry.gram import GramSum
+from normgeom.geometry.evaluator import evaluator
+from normgeom.geometry.factors import case_traces, squares
 from normgeom.geometry.jacobian import has_closed_form
-from normgeom.geometry.kernels import PlainKernels
-from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
-from normgeom.geometry.progress import tracked
-from normgeom.geometry.routes import Block, Route, choose, route_blocks
-
-Reduction = Literal["mean", "sum"]
-BUDGET = 2**28
-"""Bytes of Jacobian rows held at once when `chunk_size` is not given."""
+from normgeom.geometry.matrix import FisherMatrix, Kind
+from normgeom.geometry.routes import Route
+from normgeom.geometry.run import Reduction, Run
+from normgeom.geometry.sharing import place, total
 
 
 def fisher(
@@ -44,7 +37,8 @@ def fisher(
 ) -> FisherMatrix:
     """Return the exact Fisher matrix, `F = mean_n J_n^T I_n J_n`; shape (parameters, parameters).
 
-    Source: Ba et al. 2016, eq. 12 to 14.
+    Under torchrun, with `torch.distributed` initialized, every process takes its share of the cases and all
+    get the whole matrix. Source: Ba et al. 2016, eq. 12 to 14.
 
     Args:
         model: a NormalizedGLM (which takes its closed form), an `nn.Module` (touched through
@@ -74,10 +68,10 @@ def fisher(
     tensor([[20., 28.],
             [28., 40.]])
     """
-    if closed_form_applies(model, data, family, blocks, chunk_size, route):
+    if closed_form_applies(model, data, family, blocks, chunk_size, route) and place()[1] == 1:
         return closed_form_fisher(model, detached(params), data, reduction=reduction, order=order)
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
+    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress, shared=True)
     return run.matrix(data, reduction, order, "exact")
 
 
@@ -108,7 +102,7 @@ def empirical_fisher(
             [18., 36.]])
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = Run(subject, None, chunk_size, route, progress, targets)
+    run = Run(subject, None, chunk_size, route, progress, targets, shared=True)
     found = run.matrix(data, reduction, order, "empirical")
     if targets is not None and len(targets) != run.cases:
         raise ValueError(f"there must be one target a case; got {len(targets)} for {run.cases} cases.")
@@ -132,8 +126,10 @@ def monte_carlo_fisher(
 ) -> FisherMatrix:
     """Return the Monte Carlo Fisher matrix: y sampled from the model, `samples` times a case.
 
-    Unbiased for `fisher`; the error falls as 1/sqrt(cases * samples).
+    Unbiased for `fisher`; the error falls as 1/sqrt(cases * samples). Every process of a distributed run
+    computes the whole, so that the samples are those of one process.
     """
+    check_count("samples", samples)
     subject = evaluator(model, params, family=family, blocks=blocks)
     make = cotangents.sampled(subject.family, samples, generator)
     run = Run(subject, make, chunk_size, route, progress)
@@ -157,11 +153,11 @@ def fisher_diagonal(
     The matrix is never formed. Arguments as for `fisher`.
     """
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
+    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress, shared=True)
     flat = torch.zeros(subject.size, dtype=subject.dtype, device=subject.device)
     for block in run.blocks(data):
         flat += squares(block.rows, subject.size)
-    parts = (flat * run.scale(reduction)).split([v.numel() for v in subject.params.values()])
+    parts = (total(flat) * run.scale(reduction)).split([v.numel() for v in subject.params.values()])
     return {name: part.view(v.shape) for (name, v), part in zip(subject.params.items(), parts, strict=True)}
 
 
@@ -179,123 +175,14 @@ def fisher_trace(
 ) -> torch.Tensor:
     """Return the exact trace of the Fisher matrix, without the matrix. Arguments as for `fisher`."""
     subject = evaluator(model, params, family=family, blocks=blocks)
-    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
-    total = torch.zeros((), dtype=subject.dtype, device=subject.device)
+    run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress, shared=True)
+    trace = torch.zeros((), dtype=subject.dtype, device=subject.device)
     for block in run.blocks(data):
-        total += case_traces(block.rows).sum()
-    return total * run.scale(reduction)
+        trace += case_traces(block.rows).sum()
+    return total(trace) * run.scale(reduction)
 
 
 def closed_form_applies(model: Any, data: Any, *options: Any) -> bool:
     """Whether a GLM's closed form answers the call: data in memory, no option of the general route."""
     plain = all(option is None for option in options)
     return plain and isinstance(data, torch.Tensor) and has_closed_form(model)
-
-
-class Run:
-    """One pass over the data: chooses the route on the first batch, yields blocks of rows, counts cases."""
-
-    def __init__(
-        self,
-        model: Evaluator,
-        make: cotangents.Maker | None,
-        chunk_size: int | None,
-        route: Route | None,
-        progress: bool,
-        targets: torch.Tensor | None = None,
-        *,
-        probe: bool = True,
-    ) -> None:
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1 case; got {chunk_size}.")
-        self.model, self.make, self.chunk_size, self.route = model, make, chunk_size, route
-        self.progress, self.targets, self.cases, self.probe = progress, targets, 0, probe
-
-    def blocks(self, data: Any) -> Iterator[Block]:
-        """Yield the rows of all cases, chunk by chunk."""
-        stream = tracked(self._chunks(data), total=None, label="Fisher rows", show=self.progress)
-        with self.model.untouched():
-            yield from stream
-
-    def _chunks(self, data: Any) -> Iterator[Block]:
-        for inputs, targets in batches(data, self.model.device):
-            make = self._maker(targets, cases(inputs))
-            if self.cases == 0 and self.probe:
-                self.route = choose(self.model, inputs, route=self.route)
-            chunk, row_chunk = self._sizes(inputs, make)
-            for index in case_slices(inputs, chunk):
-                yield from route_blocks(
-                    self.model, inputs, make, route=self.route or "vmap", index=index, row_chunk=row_chunk
-                )
-            self.cases += cases(inputs)
-        if self.cases == 0:
-            raise ValueError("data must hold at least one case; got none.")
-
-    def _maker(self, targets: Any, size: int) -> cotangents.Maker:
-        if self.make is not None:
-            return self.make
-        if self.targets is not None:
-            targets = self.targets[self.cases : self.cases + size].to(self.model.device)
-        if targets is None or len(targets) != size:
-            raise ValueError(
-                f"the empirical Fisher needs one target for each of the {size} cases; got "
-                f"{'none' if targets is None else len(targets)}. For the expectation over y use fisher()."
-            )
-        return cotangents.observed(self.model.family, targets)
-
-    def _sizes(self, inputs: Any, make: cotangents.Maker) -> tuple[int, int]:
-        """Cases and rows a chunk: the rows of all parameters fit in the budget."""
-        first, route = slice(0, 1), self.route or "vmap"
-        with torch.no_grad(), PlainKernels():
-            eta = self.model(self.model.params, inputs if route == "batch" else take(inputs, first))
-            count = make(eta, slice(0, len(eta))).count
-        row_bytes = self.model.size * self.model.dtype.itemsize
-        row_chunk = max(1, min(count, BUDGET // row_bytes))
-        case = row_bytes * row_chunk
-        if route == "layers":
-            blocks = route_blocks(self.model, inputs, make, route=route, index=first, row_chunk=row_chunk)
-            case = case_bytes(next(iter(blocks)).rows)
-        return self.chunk_size or max(1, BUDGET // case), row_chunk
-
-    def scale(self, reduction: Reduction) -> float:
-        """What the sum over cases is multiplied by."""
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
-        return 1.0 / self.cases if reduction == "mean" else 1.0
-
-    def matrix(self, data: Any, reduction: Reduction, order: Kind, kind: str) -> FisherMatrix:
-        """Return the sum or mean of `K_n^T K_n`."""
-        labels = ParameterOrder.of(self.model.params, kind=order)
-        refuse_if_too_large(len(labels), self.model.dtype, self.model.device)
-        total = GramSum()
-        for block in self.blocks(data):
-            total.add(block.rows)
-        matrix = total.matrix(labels.permutation, self.scale(reduction))
-        _refuse_if_not_finite(matrix, labels)
-        return FisherMatrix(matrix, labels, kind, reduction)
-
-
-def refuse_if_too_large(size: int, dtype: torch.dtype, device: torch.device, matrices: int = 1) -> None:
-    """Raise an error, with an estimate, if matrices of this size do not fit in the memory there is."""
-    needed = matrices * size**2 * dtype.itemsize
-    if device.type == "cuda":
-        present = torch.cuda.get_device_properties(device).total_memory
-    else:
-        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > present:
-        raise ValueError(
-            f"{matrices} Fisher matrix of {size} parameters needs {needed / 2**30:.1f} GiB, more than the "
-            f"{present / 2**30:.1f} GiB of this device; choose blocks=[...], or use FisherOperator, "
-            "fisher_diagonal or fisher_trace."
-        )
-
-
-def _refuse_if_not_finite(matrix: torch.Tensor, order: ParameterOrder) -> None:
-    diagonal = matrix.diagonal()
-    if bool(diagonal.isfinite().all()):
-        return
-    names = [n for n in order.names if not diagonal[order.positions(n).to(matrix.device)].isfinite().all()]
-    raise ValueError(
-        f"the derivatives must be finite, but those in {', '.join(names)} are not: a norm of something that "
-        "is exactly constant, or an overflow of the type."
-    )

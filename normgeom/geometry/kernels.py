@@ -129,8 +129,8 @@ def _recurrent(step: Step, states: int) -> Callable[..., Any]:
     """Return the whole layer stack of a recurrent cell, with the signature of torch's fused function."""
 
     def run(x: torch.Tensor, hidden: Any, flat: Any, *options: Any) -> Any:
-        if isinstance(flat, torch.Tensor) or len(options) != 6:
-            return NotImplemented  # a packed sequence
+        if isinstance(hidden, torch.Tensor) and not hidden.is_floating_point():
+            return NotImplemented  # a packed sequence, with its batch sizes in this place
         biases, layers, dropout, training, both_ways, batch_first = options
         if training and dropout and layers > 1:
             _refuse_dropout()

@@ -6,7 +6,7 @@ Nothing here forms F: the change of the outputs, J d, is enough. A direction is 
 parameters; names it lacks do not move.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from normgeom.geometry.arguments import check_inputs
-from normgeom.geometry.evaluator import Evaluator, evaluator
+from normgeom.geometry.batches import batches
+from normgeom.geometry.evaluator import Evaluator, check_call, evaluator
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.products import choose_mode
 
@@ -31,7 +32,7 @@ def curvature(
     Args:
         model: a NormalizedGLM, an `nn.Module`, or a function (params, data) -> natural parameters.
         params: the tensors by name.
-        data: what the model takes, cases first.
+        data: a tensor, a tuple of tensors, or batches (a list, a DataLoader), cases first.
         direction: a tensor for every name that moves, of the parameter's shape.
         family: the distribution of y; a NormalizedGLM has its own.
 
@@ -48,8 +49,12 @@ def curvature(
     tensor(9.)
     """
     subject = evaluator(model, params, family=family)
-    eta, change = change_of_outputs(subject, data, direction)
-    return (change * subject.family.fisher_product(eta, change)).sum() / len(eta)
+    total, count = torch.zeros((), dtype=subject.dtype, device=subject.device), 0
+    for inputs, _ in batches(data, subject.device):
+        eta, change = change_of_outputs(subject, inputs, direction)
+        total += (change * subject.family.fisher_product(eta, change)).sum()
+        count += len(eta)
+    return total / count
 
 
 def length(
@@ -70,11 +75,15 @@ def kl_divergence(
     The families compute it without cancellation, so it is right for small differences of outputs too.
     """
     subject = evaluator(model, params, family=family)
-    check_inputs(data)
     _check_direction(subject, other)
-    with torch.no_grad(), subject.untouched(), PlainKernels():
-        before, after = subject(subject.params, data), subject({**subject.params, **other}, data)
-    return subject.family.kl(before, after).sum() / len(before)
+    total, count = torch.zeros((), dtype=subject.dtype, device=subject.device), 0
+    for inputs, _ in batches(data, subject.device):
+        check_call(subject, inputs)
+        with torch.no_grad(), subject.untouched(), PlainKernels():
+            before, after = subject(subject.params, inputs), subject({**subject.params, **other}, inputs)
+        total += subject.family.kl(before, after).sum()
+        count += len(before)
+    return total / count
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,10 @@ def step_in_nats(
     >>> step_in_nats(model, before, torch.tensor([[2.0]]), after, family=Gaussian())
     StepInNats(kl=2.0, reverse_kl=2.0, quadratic=2.0, length=2.0)
     """
+    if isinstance(data, Iterator):
+        raise TypeError("data is read three times here, and an iterator only once; give a list or a loader.")
+    if unknown := sorted(after.keys() - params.keys()):
+        raise ValueError(f"after must have names of params, {', '.join(params)}; got {', '.join(unknown)}.")
     direction = {name: after[name] - params[name] for name in after}
     squared = float(curvature(model, params, data, direction, family=family))
     forward = kl_divergence(model, params, data, after, family=family)
@@ -164,7 +177,7 @@ def kl_against_quadratic(
         moved = {name: params[name] + size * part for name, part in direction.items()}
         kls.append(kl_divergence(model, params, data, moved, family=family))
     quadratic = [second * size**2 / 2 for size in sizes]
-    order = _order(sizes, torch.stack(kls), torch.stack(quadratic))
+    order = _order(sizes, torch.stack(kls), torch.stack(quadratic), _smallest_kl(model, params, data, family))
     return KLComparison(sizes, tuple(map(float, kls)), tuple(map(float, quadratic)), order)
 
 
@@ -172,6 +185,7 @@ def change_of_outputs(subject: Evaluator, data: Any, direction: Direction) -> tu
     """Return the outputs eta and their first-order change J d."""
     _check_direction(subject, direction)
     check_inputs(data)
+    check_call(subject, data)
     tangents = [direction.get(name, torch.zeros_like(v)).to(v) for name, v in subject.params.items()]
     with subject.untouched():
         product = choose_mode(subject, data)(subject, data)
@@ -193,12 +207,25 @@ def _check_direction(subject: Evaluator, direction: Direction) -> None:
             )
 
 
-def _order(sizes: tuple[float, ...], kl: Tensor, quadratic: Tensor) -> float | None:
+def _smallest_kl(model: Any, params: Mapping[str, Tensor], data: Any, family: Any) -> float:
+    """The KL divergence that rounding of the outputs to their type makes by itself, a mean over cases."""
+    subject = evaluator(model, params, family=family)
+    total, count = 0.0, 0
+    for inputs, _ in batches(data, subject.device):
+        with torch.no_grad(), subject.untouched(), PlainKernels():
+            eta = subject(subject.params, inputs)
+        rounding = torch.finfo(eta.dtype).eps * eta.abs().amax().expand_as(eta)
+        total += float((rounding * subject.family.fisher_product(eta, rounding).abs()).sum()) / 2
+        count += len(eta)
+    return total / count
+
+
+def _order(sizes: tuple[float, ...], kl: Tensor, quadratic: Tensor, smallest: float) -> float | None:
     """Slope of log |kl - quadratic| against log size where the difference is not rounding."""
     error = (kl - quadratic).abs()
     # The change of outputs carries a rounding of eps * eta, which is eps/size of itself and of KL.
     rounding = torch.finfo(kl.dtype).eps * quadratic / torch.tensor(sizes).to(kl)
-    usable = error > 1e3 * rounding
+    usable = error > 1e3 * (rounding + smallest)
     if int(usable.sum()) < 2:
         return None
     x, y = torch.tensor(sizes, dtype=torch.float64)[usable.cpu()].log(), error[usable].double().cpu().log()

@@ -59,6 +59,11 @@ def null_space(fisher: FisherMatrix, *, relative: float | None = None) -> NullSp
     >>> found.rank, found.nullity
     (1, 1)
     """
+    if not isinstance(fisher, FisherMatrix):
+        raise TypeError(
+            f"null_space takes a FisherMatrix, which knows its parameters; got {type(fisher).__name__}. "
+            "Pass F itself, not F.matrix."
+        )
     if fisher.matrix.ndim != 2:
         raise ValueError(
             f"the null space is that of one matrix; got shape {tuple(fisher.matrix.shape)}. Take one case."
@@ -83,6 +88,8 @@ def annihilation_error(fisher: FisherMatrix, direction: Mapping[str, Tensor]) ->
     1.0
     """
     vector = flatten(fisher, direction)
+    if not bool(vector.any()):
+        raise ValueError("a direction must not be zero: nothing can be said of it.")
     scale = torch.linalg.matrix_norm(fisher.matrix, 2) * vector.norm()
     return float((fisher.matrix @ vector).norm() / scale)
 

@@ -1,5 +1,6 @@
 """The Fisher matrix as an operator: products, top eigenvalues, trace and diagonal, without the matrix."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,14 +9,16 @@ import numpy as np
 import torch
 
 from normgeom.geometry import cotangents
+from normgeom.geometry.arguments import check_count
 from normgeom.geometry.batches import batches, case_slices, first_batch
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
 from normgeom.geometry.factors import Rows, dual
-from normgeom.geometry.fisher import BUDGET, Run
 from normgeom.geometry.gram import GramSum
+from normgeom.geometry.matrix import ParameterOrder
 from normgeom.geometry.per_example import rows_by_case
 from normgeom.geometry.products import BatchProduct, RowProduct, choose_mode
 from normgeom.geometry.routes import Route, choose
+from normgeom.geometry.run import BUDGET, Run
 from normgeom.geometry.sharing import place, refuse_unshareable, total
 
 if TYPE_CHECKING:
@@ -73,12 +76,12 @@ class FisherOperator:
         memory: int = 4 * BUDGET,
     ) -> None:
         """Probe the model on the first batch and linearize what fits."""
-        if damping < 0:
-            raise ValueError(f"damping must not be negative; got {damping}.")
+        if not 0 <= damping < math.inf:
+            raise ValueError(f"damping must not be negative, and finite; got {damping}.")
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum'; got {reduction!r}.")
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1 case; got {chunk_size}.")
+        if chunk_size is not None:
+            check_count("chunk_size", chunk_size)
         refuse_unshareable(data)
         self.model: Evaluator = evaluator(model, params, family=family, blocks=blocks)
         self.data, self.damping, self.reduction = data, damping, reduction
@@ -95,6 +98,11 @@ class FisherOperator:
     def shape(self) -> tuple[int, int]:
         """Parameters by parameters."""
         return self.model.size, self.model.size
+
+    @property
+    def order(self) -> ParameterOrder:
+        """The labels of rows and columns: tensor-major, as `torch.nn.utils.parameters_to_vector`."""
+        return ParameterOrder.of(self.model.params, kind="tensor")
 
     @property
     def dtype(self) -> torch.dtype:

@@ -9,11 +9,13 @@ Row (j, d) of case n is the feature `phi_d` times one vector over all parameters
 so a matrix is written in one pass, one product an entry. Notation: `jacobian.py`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from normgeom.geometry.closed_form import summed_over_cases
 from normgeom.geometry.glm import NAMES, NormalizedGLM, Params, check_problem
 from normgeom.geometry.jacobian import GLMJacobian, glm_jacobian, mix
 from normgeom.geometry.matrix import FisherMatrix, ParameterOrder, WrittenOut
@@ -44,6 +46,8 @@ class PerCaseFisher(WrittenOut):
 
     def __getitem__(self, case: int) -> FisherMatrix:
         """Return the Fisher matrix of one case."""
+        if not -len(self) <= case < len(self):
+            raise IndexError(f"case must be below {len(self)}; got {case}.")
         one = range(len(self))[case]
         return FisherMatrix(self._write(range(one, one + 1), None)[0], self.order, "exact", "none")
 
@@ -64,6 +68,22 @@ class PerCaseFisher(WrittenOut):
         held = [self.weighting, jacobian.mixing, jacobian.features, jacobian.z, jacobian.outputs]
         held += [projection.left, projection.right] if projection else []
         return sum(tensor.nbytes for tensor in held if tensor is not None)
+
+    def __iter__(self) -> Iterator[FisherMatrix]:
+        """Iterate over the matrices of the cases, one at a time."""
+        return (self[n] for n in range(len(self)))
+
+    def mean(self) -> FisherMatrix:
+        """Return the mean over cases."""
+        return self._reduced(1 / len(self), "mean")
+
+    def sum(self) -> FisherMatrix:
+        """Return the sum over cases."""
+        return self._reduced(1.0, "sum")
+
+    def _reduced(self, scale: float, reduction: str) -> FisherMatrix:
+        matrix = summed_over_cases(self.jacobian, self.weighting * scale)
+        return FisherMatrix(matrix, self.order, "exact", reduction)
 
     def kronecker(self) -> tuple[Tensor, Tensor]:
         """Return (A, phi) with `F_n[w_j, w_k] = A_n,jk T_j phi_n phi_n^T T_k^T`, T mostly the identity.

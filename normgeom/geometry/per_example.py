@@ -17,12 +17,13 @@ from normgeom.geometry.factors import (
     concatenate,
     dense_rows,
 )
-from normgeom.geometry.fisher import Run, closed_form_applies, refuse_if_too_large
+from normgeom.geometry.fisher import closed_form_applies
 from normgeom.geometry.gram import GramSum
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder, WrittenOut
 from normgeom.geometry.memory import fresh
 from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route
+from normgeom.geometry.run import Run, refuse_if_too_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +148,12 @@ class CaseMatrices(Protocol):
 
     def __getitem__(self, case: int, /) -> FisherMatrix:
         """Return the Fisher matrix of one case."""
+
+    def mean(self) -> FisherMatrix:
+        """Return the mean over cases."""
+
+    def sum(self) -> FisherMatrix:
+        """Return the sum over cases."""
 
     def materialize(self, *, out: torch.Tensor | None = None) -> FisherMatrix:
         """Return all matrices, (cases, parameters, parameters), written into `out` if it is given."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from normgeom.geometry.cotangents import Maker, ScoreRows
-from normgeom.geometry.evaluator import Evaluator, cases, take
+from normgeom.geometry.evaluator import Evaluator, cases, check_call, take
 from normgeom.geometry.factors import Factor, Piece, Rows, dense_rows
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.recording import record, recorded_rows
@@ -61,6 +61,7 @@ def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Rout
     probed = sorted({0, n - 1} if few else {0, min(1, n - 1), n // 2, n - 1})
     probe = take(inputs, torch.tensor(probed))
     with PlainKernels():
+        check_call(model, probe)
         _refuse_random(model, probe)
     cotangent, single, coupled = _plain(model, probe)
     if coupled or _coupled_beyond(model, inputs, probe, probed):

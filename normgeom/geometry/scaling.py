@@ -77,6 +77,12 @@ def scaling_exponents(
     """
     if len(set(deltas)) < 2 or any(abs(delta) in (0.0, 1.0) for delta in deltas):
         raise ValueError(f"deltas must be two or more numbers other than 0, 1 and -1; got {tuple(deltas)}.")
+    if name not in params:
+        raise ValueError(f"name must be a parameter, of {', '.join(params)}; got {name!r}.")
+    if row is not None and not 0 <= row < len(params[name]):
+        raise ValueError(f"row must be one of the {len(params[name])} rows of {name}; got {row}.")
+    if tolerance is not None and not tolerance >= 0:
+        raise ValueError(f"tolerance must not be negative; got {tolerance}.")
     at = lambda point: fisher(model, point, data, family=family, progress=False)  # noqa: E731
     scaled = [at({**params, name: scale(params[name], delta, row)}) for delta in deltas]
     return compare_blocks(at(params), scaled, deltas, row=row, tolerance=tolerance)

@@ -32,6 +32,18 @@ class Recurrent(nn.Module):
         return self.readout(self.layer(x)[0][:, -1])
 
 
+class Packed(nn.Module):
+    """An LSTM over sequences of unequal length, packed inside, and a readout of its last state."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.readout = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.readout(self.layer(packed)[1][0][-1])
+
+
 class Tied(nn.Module):
     """An embedding whose weight is also the readout."""
 
@@ -134,6 +146,7 @@ NETWORKS = {
     "LSTM with projection": lambda: (Recurrent(nn.LSTM(3, 4, batch_first=True, proj_size=2, bias=False), 2), _sequence(), Categorical()),
     "LSTM, bare": lambda: (nn.LSTM(3, 2, batch_first=True), torch.randn(3, 4, 3), Gaussian()),
     "LSTM with weight norm": lambda: (Recurrent(_old(nn.utils.weight_norm, nn.LSTM(3, 4, batch_first=True), "weight_hh_l0"), 4), _sequence(), Categorical()),
+    "LSTM, packed": lambda: (Packed(), (torch.randn(3, 4, 3), torch.tensor([2, 4, 1])), Categorical()),
     "GRU": lambda: (Recurrent(nn.GRU(3, 4, batch_first=True), 4), _sequence(), Categorical()),
     "GRU, no bias": lambda: (Recurrent(nn.GRU(3, 4, 2, batch_first=True, bias=False), 4), _sequence(), Categorical()),
     "RNN": lambda: (Recurrent(nn.RNN(3, 4, batch_first=True, nonlinearity="relu"), 4), _sequence(), Categorical()),

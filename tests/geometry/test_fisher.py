@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.families import Categorical, Gaussian
 from normgeom.geometry.fisher import (
     empirical_fisher,
@@ -14,6 +15,7 @@ from normgeom.geometry.fisher import (
     monte_carlo_fisher,
 )
 from normgeom.geometry.per_example import per_example_fisher
+from tests.geometry.glms import problem
 from tests.geometry.networks import NETWORKS, build
 from tests.oracles import plain_case_fishers, plain_jacobian
 
@@ -101,7 +103,7 @@ def test_chunks_change_nothing(network, chunk):
 
 
 def test_row_chunks_change_nothing(network, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("normgeom.geometry.fisher"), "BUDGET", 1)
+    monkeypatch.setattr(importlib.import_module("normgeom.geometry.run"), "BUDGET", 1)
     module, data, family, wanted = network
     F = fisher(module, free(module), data, family=family, order="tensor")
     close(F.matrix, wanted.mean(0))
@@ -258,8 +260,31 @@ def test_errors_say_what_to_do():
         empirical_fisher(module, params, data, family=family)
     with pytest.raises(ValueError, match="chunk_size must be at least 1"):
         fisher(module, params, data, family=family, chunk_size=0)
+    with pytest.raises(ValueError, match=r"chunk_size must be at least 1, and a whole number; got 2\.5"):
+        fisher(module, params, data, family=family, chunk_size=2.5)
+    with pytest.raises(ValueError, match="samples must be at least 1"):
+        monte_carlo_fisher(module, params, data, family=family, samples=0, generator=torch.Generator())
+    with pytest.raises(ValueError, match="blocks must name at least one parameter"):
+        fisher(module, params, data, family=family, blocks=[])
     with pytest.raises(TypeError, match="the model must be"):
         fisher(3, params, data, family=family)
+
+
+@pytest.mark.parametrize(
+    "data", [torch.ones(2, 3), (torch.ones(2, 3).double(),) * 2, torch.ones(2, 5).double()]
+)
+def test_data_that_the_model_cannot_take_is_named(data):
+    module, _, family = build("linear")
+    with pytest.raises(ValueError, match=r"take the data as it is given: \(2, \d\) torch.float"):
+        fisher(module, free(module), data, family=family)
+
+
+def test_factors_of_a_glm_and_of_a_network_have_one_face():
+    glm, params, data = problem("ln", "categorical")
+    F, wanted = per_example_fisher(glm, params, data), closed_form_fisher(glm, params, data)
+    close(F.mean().matrix, wanted.matrix)
+    close(F.sum().matrix, wanted.matrix * len(data))
+    close(torch.stack([each.matrix for each in F]), F.matrix)
 
 
 def test_a_coupled_model_refuses_a_route_by_case():

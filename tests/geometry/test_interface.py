@@ -136,7 +136,7 @@ NET_FAULTS = {
     "shape": (lambda p: (p | {"0.weight": p["0.weight"].T}, {}), r"parameter, \(3, 2\); got \(2, 3\)"),
     "unknown block": (lambda p: (p, {"blocks": ["w"]}), r"blocks must name parameters.*got \['w'\]"),
     "block as a string": (lambda p: (p, {"blocks": "0.bias"}), r"write \['0.bias'\]"),
-    "chunk": (lambda p: (p, {"chunk_size": 0}), "chunk_size must be at least 1 case; got 0"),
+    "chunk": (lambda p: (p, {"chunk_size": 0}), "chunk_size must be at least 1, and a whole number; got 0"),
     "NaN": (lambda p: (p | {"0.bias": p["0.bias"] * NAN}, {}), "3 of the 3 values of 0.bias are not"),
 }
 

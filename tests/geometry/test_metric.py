@@ -328,3 +328,46 @@ def test_eq35_keeps_one_cross_term_of_a_quadratic_form():
     # As in the audit: the quadratic form is positive, the printed side need not be.
     assert AUDIT["eq35_two_neuron"]["paper_rhs"] < 0 < AUDIT["eq35_two_neuron"]["full_quadratic"]
     assert two_gain_kl(metric, units, (0.3, 0.2)) > 0 > eq35_as_printed(metric, units, (0.3, 0.2))
+
+
+def test_curvature_and_kl_take_batches():
+    model, params, data = problem("ln", "poisson")
+    direction = noise(params)
+    other = {name: params[name] + 0.1 * step for name, step in direction.items()}
+    loader = [data[:2], data[2:]]
+    assert float(curvature(model, params, loader, direction)) == pytest.approx(
+        float(curvature(model, params, data, direction)), rel=1e-12
+    )
+    assert float(kl_divergence(model, params, loader, other)) == pytest.approx(
+        float(kl_divergence(model, params, data, other)), rel=1e-12
+    )
+    assert step_in_nats(model, params, loader, other).kl == pytest.approx(
+        step_in_nats(model, params, data, other).kl, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_order_is_fitted_to_rounding_along_a_null_direction(dtype):
+    model, params, data = problem("wn", "poisson")
+    params = {name: value.to(dtype) for name, value in params.items()}
+    found = kl_against_quadratic(model, params, data.to(dtype), {"weight": params["weight"]})
+    assert found.order is None
+
+
+def test_errors_name_what_is_wrong():
+    model, params, data = problem("ln", "poisson")
+    fisher = closed_form_fisher(model, params, data)
+    with pytest.raises(TypeError, match="Pass F itself"):
+        null_space(fisher.matrix)
+    with pytest.raises(ValueError, match="must not be zero"):
+        annihilation_error(fisher, {"bias": torch.zeros(4)})
+    with pytest.raises(ValueError, match="name must be a parameter, of"):
+        scaling_exponents(model, params, data, name="kernel")
+    with pytest.raises(ValueError, match="one of the 4 rows of weight; got 4"):
+        scaling_exponents(model, params, data, row=4)
+    with pytest.raises(ValueError, match="tolerance must not be negative"):
+        scaling_exponents(model, params, data, tolerance=-1.0)
+    with pytest.raises(ValueError, match="after must have names of params"):
+        step_in_nats(model, params, data, {"kernel": params["weight"]})
+    with pytest.raises(TypeError, match="read three times"):
+        step_in_nats(model, params, iter([data]), params)

@@ -7,10 +7,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from normgeom.geometry import operator as module_under_test
+from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.families import Categorical
-from normgeom.geometry.fisher import fisher
+from normgeom.geometry.fisher import fisher, fisher_diagonal, fisher_trace
+from normgeom.geometry.glm import NormalizedGLM
 from normgeom.geometry.operator import FisherOperator
 from normgeom.geometry.products import ForwardProduct, ReverseProduct
+from normgeom.norms import LayerNorm
 from tests.geometry.networks import NETWORKS, build
 from tests.geometry.test_fisher import MIXED, close, free
 from tests.oracles import plain_case_fishers
@@ -126,7 +129,11 @@ def test_errors_say_what_to_do():
         FisherOperator(module, free(module), data, family=family, damping=-1.0)
     with pytest.raises(ValueError, match="reduction must be"):
         FisherOperator(module, free(module), data, family=family, reduction="none")
+    with pytest.raises(ValueError, match="damping must not be negative, and finite; got nan"):
+        FisherOperator(module, free(module), data, family=family, damping=float("nan"))
     F = FisherOperator(module, free(module), data, family=family)
+    assert F.order.kind == "tensor"
+    assert len(F.order) == 16
     with pytest.raises(ValueError, match=r"shape \(16,\) or \(16, k\)"):
         F @ torch.ones(3)
     with pytest.raises(ValueError, match="k must be between 1 and"):
@@ -151,6 +158,18 @@ def _distributed(rank, folder, name):
             FisherOperator(module, free(module), loader, family=family),
         ]
         results = [(F.to_dense(), F.top_eigenvalues(4)) for F in made]
+        one = fisher(module, free(module), data, family=family, order="tensor").matrix
+        two = fisher(module, free(module), loader, family=family, order="tensor").matrix
+        diagonal = torch.cat(
+            [v.flatten() for v in fisher_diagonal(module, free(module), data, family=family).values()]
+        )
+        trace = fisher_trace(module, free(module), loader, family=family)
+        glm = NormalizedGLM(LayerNorm(), family)
+        params = {"weight": data[:3, :3], "bias": data[:3, 0], "gain": data[:3, 1]}
+        shared = fisher(glm, params, data[:, :3]).matrix
+        close(shared, closed_form_fisher(glm, params, data[:, :3]).matrix, 1e-12)
+        few = fisher(module, free(module), data[:1], family=family, order="tensor").matrix
+        torch.save((one, two, diagonal, trace, few), f"{folder}/fisher-{rank}.pt")
         shuffled = DataLoader(TensorDataset(data), batch_size=2, shuffle=True)
         with pytest.raises(ValueError, match="same batches"):
             FisherOperator(module, free(module), shuffled, family=family)
@@ -169,3 +188,9 @@ def test_two_processes_give_what_one_gives(tmp_path):
         for dense, top in torch.load(tmp_path / f"{rank}.pt"):
             close(dense, F, 1e-12)
             close(top, eigenvalues, 1e-10)
+        one, two, diagonal, trace, few = torch.load(tmp_path / f"fisher-{rank}.pt")
+        close(one, F, 1e-12)
+        close(two, F, 1e-12)
+        close(diagonal, F.diagonal(), 1e-12)
+        close(trace, F.trace(), 1e-12)
+        close(few, fisher(module, free(module), data[:1], family=family, order="tensor").matrix, 1e-12)
