@@ -9,12 +9,15 @@ printed. Other packages (`bench_peers`) are measured beside if they are installe
 import argparse
 import json
 import os
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -48,6 +51,8 @@ class Row:
     error: float
     ceiling: float
     """The share of the machine's ceiling reached (1 = as fast as the bare product or fill)."""
+    peak_mb: float = float("nan")
+    """By how much the method raises the peak memory of a process of its own, if asked for."""
 
 
 def correctness() -> Iterator[Row]:
@@ -128,6 +133,37 @@ def growth() -> Iterator[Row]:
         yield Row(name, "normgeom", timed(run, 3), float("nan"), float("nan"), float("nan"))
 
 
+def peak_of(letter: str, method: str, threads: int) -> float:
+    """Return by how many MB a method raises the memory of a process of its own, sampled every millisecond."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_peak, letter, method, threads).result()
+
+
+def _peak(letter: str, method: str, threads: int) -> float:
+    """Run one method of a case once, in this process, and watch its memory from another thread."""
+    torch.set_num_threads(threads)
+    run, done = CASES[letter]().runs[method], Event()
+    held = [_resident()]
+
+    def watch() -> None:
+        while not done.wait(1e-3):
+            held.append(_resident())
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    value = run()
+    done.set()
+    watcher.join()
+    del value
+    return (max(held) - held[0]) / 2**20
+
+
+def _resident() -> float:
+    """The bytes of memory that this process holds; NaN where the system does not say."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else float("nan")
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "a": lambda: full_linear(1000),
     "b": lambda: per_case_linear(256),
@@ -138,7 +174,9 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-def compute(names: str = "abcdefg", repeats: int = 5, threads: int = 2, slow: bool = False) -> dict[str, Any]:
+def compute(
+    names: str = "abcdefg", repeats: int = 5, threads: int = 2, *, slow: bool = False, memory: bool = False
+) -> dict[str, Any]:
     """Return the machine's ceilings and the rows."""
     torch.set_num_threads(threads)
     machine = ceilings() | {"load_before": os.getloadavg()[0]}
@@ -146,12 +184,14 @@ def compute(names: str = "abcdefg", repeats: int = 5, threads: int = 2, slow: bo
     for name, build in CASES.items():
         if name in names:
             case = eigenvalues(slow) if name == "e" else build()
-            rows += measure(case, repeats, machine)
+            found = measure(case, repeats, machine)
+            for row in found if memory else ():
+                row.peak_mb = peak_of(name, row.method, threads)
+            rows += found
     if "g" in names:
         rows += [*correctness(), *growth()]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     return {
-        "machine": machine | {"threads": threads, "peak_memory_mb": peak, "load_after": os.getloadavg()[0]},
+        "machine": machine | {"threads": threads, "load_after": os.getloadavg()[0]},
         "skipped": bench_peers.missing(),
         "rows": [asdict(r) for r in rows],
     }
@@ -166,10 +206,11 @@ def table(result: dict[str, Any]) -> str:
     for row in result["rows"]:
         if row["case"] != case:
             case = row["case"]
-            lines += ["", case, f"  {'method':38}{'ms':>10}{'ratio':>8}{'of ceiling':>12}{'error':>10}"]
+            head = f"  {'method':38}{'ms':>10}{'ratio':>8}{'of ceiling':>12}{'error':>10}{'peak MB':>9}"
+            lines += ["", case, head]
         lines.append(
             f"  {row['method']:38}{1e3 * row['seconds']:10.2f}{row['ratio']:8.3f}{row['ceiling']:12.2f}"
-            f"{row['error']:10.1e}"
+            f"{row['error']:10.1e}{row['peak_mb']:9.0f}"
         )
     return "\n".join(lines)
 
@@ -181,8 +222,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--slow", action="store_true", help="also run eigsh as the reference of case e")
-    options = parser.parse_args()
-    result = compute(options.cases, options.repeats, options.threads, options.slow)
+    parser.add_argument("--memory", action="store_true", help="also run each method in a process of its own")
+    given = parser.parse_args()
+    result = compute(given.cases, given.repeats, given.threads, slow=given.slow, memory=given.memory)
     for row in result["rows"]:
         sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.write(table(result) + "\n")
