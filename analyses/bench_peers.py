@@ -1,7 +1,9 @@
 """Other packages for the same quantities, as references of `bench_fisher`; each is skipped if absent.
 
-BackPACK (1.7), nngeometry (0.4) and curvlinops (3.0) install with `pip install --no-deps --target DIR`, and
-`PYTHONPATH=DIR` puts them beside the project without making them part of it. What a package cannot do is left
+BackPACK (1.7), nngeometry (0.4), curvlinops (3.0, with einops, einconv, unfoldNd, tqdm and linear_operator),
+ASDL (0.1.5) and posteriors (0.1.3, with optree, tensordict, torchopt, pyvers and graphviz) install with
+`pip install --no-deps --target DIR`, and `PYTHONPATH=DIR` puts them beside the project without making them
+part of it. What a package cannot do is left
 out: BackPACK has no second-order rule for layer norm, so it has no matrix for case c.
 """
 
@@ -16,7 +18,7 @@ import torch
 from torch import nn
 
 Run = Callable[[], torch.Tensor]
-NAMES = ("backpack", "nngeometry", "curvlinops")
+NAMES = ("backpack", "nngeometry", "curvlinops", "asdl", "posteriors")
 
 
 def available() -> dict[str, Any]:
@@ -46,6 +48,8 @@ def full(net: nn.Module, x: torch.Tensor) -> dict[str, Run]:
         runs["curvlinops, times identity"] = lambda: operator @ identity
     if "nngeometry" in found:
         runs["nngeometry, PMatDense"] = _dense_matrix(net, x)
+    if "asdl" in found:
+        runs["ASDL, exact full Fisher"] = _asdl(net, x)
     if "backpack" in found and all(isinstance(m, nn.Linear | nn.Sequential) for m in net.modules()):
         rows = _backpack_rows(net, x)
         runs["BackPACK, SqrtGGNExact"] = lambda: _gram(rows().flatten(0, 1))
@@ -54,15 +58,17 @@ def full(net: nn.Module, x: torch.Tensor) -> dict[str, Run]:
 
 def per_case(net: nn.Module, x: torch.Tensor) -> dict[str, Run]:
     """Return the ways to one Fisher matrix a case, tensor-major (case b)."""
-    if "backpack" not in available():
-        return {}
+    found = available()
+    runs = {"posteriors, ggn": _posteriors(net, x)} if "posteriors" in found else {}
+    if "backpack" not in found:
+        return runs
     rows = _backpack_rows(net, x)
 
     def matrices() -> torch.Tensor:
         by_case = rows().transpose(0, 1)
         return torch.matmul(by_case.mT, by_case).mul_(len(x))
 
-    return {"BackPACK, SqrtGGNExact": matrices}
+    return runs | {"BackPACK, SqrtGGNExact": matrices}
 
 
 def product(net: nn.Module, x: torch.Tensor, vector: torch.Tensor) -> dict[str, Run]:
@@ -148,6 +154,34 @@ def _dense_matrix(net: nn.Module, x: torch.Tensor) -> Run:
     metrics, objects = (importlib.import_module(f"nngeometry.{n}") for n in ("metrics", "object"))
     loader = _loader(x)
     return lambda: metrics.FIM(net, loader, objects.PMatDense).to_torch()
+
+
+def _asdl(net: nn.Module, x: torch.Tensor) -> Run:
+    asdl, own = available()["asdl"], nn.Sequential(copy.deepcopy(net))
+    config = asdl.FisherConfig("fisher_exact", [asdl.SHAPE_FULL], loss_type="cross_entropy", data_size=len(x))
+    maker = asdl.get_fisher_maker(own, config)
+
+    def run() -> torch.Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its hooks are of the old kind
+            outputs = maker.setup_model_call(own, x)
+            maker.setup_loss_call(nn.functional.cross_entropy, outputs, _targets(x))
+            maker.forward_and_backward()
+        matrix: Any = own.fisher
+        return torch.as_tensor(matrix.data)
+
+    return run
+
+
+def _posteriors(net: nn.Module, x: torch.Tensor) -> Run:
+    names, params = zip(*net.named_parameters(), strict=True)  # a dict would be flattened by sorted names
+    ggn = available()["posteriors"].ggn
+
+    def one(row: torch.Tensor) -> torch.Tensor:
+        call = lambda p: torch.func.functional_call(net, dict(zip(names, p, strict=True)), (row[None],))  # noqa: E731
+        return ggn(call, lambda eta: nn.functional.cross_entropy(eta, _targets(eta)))(params)
+
+    return lambda: torch.func.vmap(one)(x).detach()
 
 
 def _gram_eigenvalues(net: nn.Module, x: torch.Tensor) -> Run:
