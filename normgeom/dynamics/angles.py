@@ -14,6 +14,8 @@ class Turn:
         norm: `‖after‖`.
         along: the length of `before` along `after`.
         across: the length of `before` perpendicular to `after`.
+
+    The latter two are NaN where `after` is zero.
     """
 
     norm: Tensor
@@ -23,7 +25,7 @@ class Turn:
     @property
     def angle(self) -> Tensor:
         """The angle in radians, NaN if a vector is zero."""
-        undefined = (self.norm == 0) | ((self.along == 0) & (self.across == 0))
+        undefined = (self.along == 0) & (self.across == 0)
         return torch.where(undefined, torch.nan, torch.atan2(self.across, self.along))
 
 
@@ -34,12 +36,7 @@ def turn(update: Tensor, after: Tensor) -> Turn:
     taken, so that nothing cancels: an arc cosine in float32 sees no angle below 3e-4.
     """
     norm = torch.linalg.vector_norm(after, dim=1)
-    inner = (
-        torch.dot(update[0], after[0])[None]
-        if len(after) == 1
-        else torch.linalg.vecdot(update, after)
-    )
-    share = torch.where(norm > 0, inner / norm**2, 0.0)
+    share = products(update, after) / norm.square()
     across = torch.linalg.vector_norm(update.addcmul_(after, share[:, None], value=-1), dim=1)
     return Turn(norm, norm - share * norm, across)
 
@@ -61,9 +58,9 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
         ValueError: if the shapes differ or the tensors are empty.
         TypeError: if they are not floating-point tensors.
 
-    >>> w = torch.tensor([3.0, 4.0])
-    >>> round(float(angular_update(w, w + 1e-6 * torch.tensor([-4.0, 3.0]))), 9)
-    1e-06
+    >>> w = torch.tensor([1.0, 0.0])
+    >>> f"{angular_update(w, torch.tensor([1.0, 1e-6])):.6e}"
+    '1.000000e-06'
     >>> float(angular_update(w, 2 * w))
     0.0
     """
@@ -82,3 +79,8 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
 def wide(value: Tensor) -> Tensor:
     """Return a tensor in float32 if its type is narrower."""
     return value.float() if value.dtype.itemsize < 4 else value
+
+
+def products(one: Tensor, other: Tensor) -> Tensor:
+    """Return the inner products of vectors (parts, coordinates)."""
+    return torch.dot(one[0], other[0])[None] if len(one) == 1 else torch.linalg.vecdot(one, other)

@@ -35,10 +35,8 @@ def tidy(
     values["update_norm"] = raw["update_norm"]
     values["relative_update"] = _ratio(raw["update_norm"], raw["norm"])
     values["angular_update"] = _angles(raw)
-    values["learning_rate"] = _of_rules(rules, raw["norm"], lambda rule, norm: rule.learning_rate)
-    values["effective_learning_rate"] = _of_rules(
-        rules, np.where(raw["norm"] > 0, raw["norm"], np.nan), lambda rule, norm: rule.effective_learning_rate(norm)
-    )
+    values["learning_rate"] = _learning_rates(rules, len(labels))
+    values["effective_learning_rate"] = _effective(rules, raw["norm"])
     values |= {"column_sum": raw["column_sum"], "column_drift": raw["column_drift"], **extra}
     frame = pd.DataFrame({"step": np.repeat(steps, len(labels)), "block": list(labels) * len(steps)})
     for name, value in values.items():
@@ -58,11 +56,17 @@ def _angles(raw: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.where(zero, np.nan, np.arctan2(raw["across"], raw["along"]))
 
 
-def _of_rules(rules: Sequence[Sequence[Rule]], norms: np.ndarray, quantity: object) -> np.ndarray:
-    """A quantity of every block's rule at its norm."""
-    assert callable(quantity)
-    rows = [
-        [quantity(rule, norm) for rule, norm in zip(rules_now, norms_now, strict=True)]
-        for rules_now, norms_now in zip(rules, norms, strict=True)
+def _learning_rates(rules: Sequence[Sequence[Rule]], blocks: int) -> np.ndarray:
+    """The learning rate of every block's group."""
+    rates = [[rule.learning_rate for rule in now] for now in rules]
+    return np.array(rates, dtype=float).reshape(len(rules), blocks)
+
+
+def _effective(rules: Sequence[Sequence[Rule]], norms: np.ndarray) -> np.ndarray:
+    """The effective learning rate of every block at its norm, NaN where that is 0."""
+    known = np.where(norms > 0, norms, np.nan)
+    rates = [
+        [rule.effective_learning_rate(norm) for rule, norm in zip(now, lengths, strict=True)]
+        for now, lengths in zip(rules, known, strict=True)
     ]
-    return np.array(rows, dtype=float).reshape(norms.shape)
+    return np.array(rates, dtype=float).reshape(norms.shape)

@@ -37,7 +37,8 @@ def equilibrium(
 
     SGD `(ηL/(λ(2−ηλ)))^¼`, `√(2ηλ)`; with momentum `(ηL/(λ(1−α)(2−ηλ/(1+α))))^¼`, `√(2ηλ/(1+α))`; AdamW
     `√(ηC/2λ)`, `√(2ηλ(1−β₁)/(1+β₁))`; Adam with L2 `(η√(CL)/2λ)^⅓`, `η√C/‖w‖·√((1−β₁)/(1+β₁))`; Lion
-    `√(ηCΛ/2λ)`, `√(2ηλ/Λ)` (`LionRule.persistence`). All for gradients that are independent from step to step.
+    `√(ηCΛ/(λ(2−ηλ)))`, `η√C/‖w‖` (Λ: `LionRule.persistence`). All for gradients that are independent of each
+    other from step to step.
 
     Args:
         optimizer: SGD, Adam, AdamW or Lion, or one of `SGDRule`, `AdamRule`, `LionRule`.
@@ -49,7 +50,7 @@ def equilibrium(
         ValueError: if there is no weight decay, if C or L is needed and missing, or if no law is known.
 
     Source: van Laarhoven 2017 (SGD); Wan et al. 2021 (momentum); Kosson et al. 2024 (Adam, AdamW, Lion). For
-    Lion the signs' correlation is taken exactly (2/π arcsin ρ), not to first order.
+    Lion the signs' correlation is taken exactly (2/π arcsin ρ, over the life of w), not to first order.
 
     >>> found = equilibrium(SGDRule(0.1, weight_decay=0.01), squared_gradient=25.0)
     >>> round(found.norm**4, 1), round(found.angle, 4)

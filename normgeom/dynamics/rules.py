@@ -1,4 +1,4 @@
-"""How optimizers move: what is left of a gradient's length, and what follows for rate, growth and equilibrium.
+"""How optimizers move: what is left of a gradient's length, and what follows for rate and equilibrium.
 
 The laws are those of a scale-invariant block whose gradient is a random direction of squared length
 `L / ‖w‖²`: L is the mean squared gradient at unit norm, C the number of coordinates.
@@ -15,8 +15,13 @@ from torch import optim
 class Rule(Protocol):
     """What the dynamics ask of an optimizer's update rule."""
 
-    learning_rate: float
-    weight_decay: float
+    @property
+    def learning_rate(self) -> float:
+        """η."""
+
+    @property
+    def weight_decay(self) -> float:
+        """λ."""
 
     def effective_learning_rate(self, norm: Any) -> Any:
         """Return the rate at which the direction of a block of this norm moves."""
@@ -96,7 +101,7 @@ class AdamRule:
         return (norm**2 + self.learning_rate**2 * coordinates * steps) ** 0.5
 
     def equilibrium(self, *, squared_gradient: float, coordinates: int) -> tuple[float, float]:
-        """AdamW: norm `√(ηC/2λ)`. Adam with L2: `(η √(CL) / 2λ)^⅓`. The angle is `η√C/‖w‖ · √((1−β₁)/(1+β₁))`."""
+        """AdamW `√(ηC/2λ)`, Adam with L2 `(η √(CL) / 2λ)^⅓`; the angle is `η√C/‖w‖ · √((1−β₁)/(1+β₁))`."""
         rate, decay = self.learning_rate, self.weight_decay
         norm = math.sqrt(rate * coordinates / (2 * decay))
         if not self.decoupled:
@@ -123,17 +128,19 @@ class LionRule:
 
     @property
     def persistence(self) -> float:
-        """How much further the signs go than independent ones: `Λ = Σ_k corr(sign_t, sign_(t+k))`.
+        """How much further the signs go than independent ones: `Λ = Σ_k (1−ηλ)^|k| corr(sign_t, sign_(t+k))`.
 
-        For Gaussian gradients the correlation of two signs is `2/π arcsin ρ_k`, with ρ_k that of the means.
+        For Gaussian gradients the correlation of two signs is `2/π arcsin ρ_k`, with ρ_k that of the means
+        whose signs are taken. The means remember 1/(1−β₂) steps, which the decay may not outlast.
         """
         first, kept = 1 - self.beta1, self.beta1 * (1 - self.beta2)
         tail = kept**2 / (1 - self.beta2**2)
         variance = first**2 + tail
-        total, lag = 1.0, first * kept + tail * self.beta2
+        total, lag, left = 1.0, first * kept + tail * self.beta2, 1 - self.learning_rate * self.weight_decay
+        share = left
         while lag > 1e-12 * variance:
-            total += 4 / math.pi * math.asin(min(1.0, lag / variance))
-            lag *= self.beta2
+            total += 4 / math.pi * share * math.asin(min(1.0, lag / variance))
+            lag, share = lag * self.beta2, share * left
         return total
 
     def effective_learning_rate(self, norm: Any) -> Any:
@@ -145,8 +152,9 @@ class LionRule:
         return (norm**2 + self.learning_rate**2 * coordinates * self.persistence * steps) ** 0.5
 
     def equilibrium(self, *, squared_gradient: float, coordinates: int) -> tuple[float, float]:
-        """`√(ηCΛ/2λ)` and `√(2ηλ/Λ)`."""
-        norm = math.sqrt(self.learning_rate * coordinates * self.persistence / (2 * self.weight_decay))
+        """`√(ηCΛ/(λ(2−ηλ)))` and `η√C/‖w‖`."""
+        rate, decay = self.learning_rate, self.weight_decay
+        norm = math.sqrt(rate * coordinates * self.persistence / (decay * (2 - rate * decay)))
         return norm, self.learning_rate * math.sqrt(coordinates) / norm
 
 
@@ -231,7 +239,8 @@ def rule_of(optimizer: optim.Optimizer, group: dict[str, Any]) -> Rule:
     if isinstance(optimizer, optim.RMSprop):
         return NormalizedRule(rate, group["momentum"], decay)
     if name == "Lion" and len(group.get("betas", ())) == 2:
-        return LionRule(rate, *map(float, group["betas"]), decay)
+        first, second = map(float, group["betas"])
+        return LionRule(rate, first, second, decay)
     if name == "Muon":
         return NormalizedRule(rate, 0.0, decay)
     reason = _REASONS.get(name, f"{name} is not known; pass rule=")

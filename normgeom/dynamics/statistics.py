@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from normgeom.dynamics.angles import turn, wide
+from normgeom.dynamics.angles import products, turn, wide
 from normgeom.symmetry.blocks import BlockView
 
 COLUMNS = (
@@ -43,7 +43,7 @@ class Statistics:
         torch._foreach_copy_([self.copies[n] for n in names], [self.parameters[n].detach() for n in names])
         parts = [self._flat(view, self.copies[view.parameter]) for view in self.views]
         self._rows = {"norm": [_norms(part) for part in parts]}
-        pairs = [self._column_lengths(view, first) for view, first in zip(self.views, self._sums, strict=True)]
+        pairs = list(map(self._column_lengths, self.views, self._sums))
         self._rows["column_sum"] = [a for a, _ in pairs]
         self._rows["column_drift"] = [b for _, b in pairs]
 
@@ -62,7 +62,7 @@ class Statistics:
                 grad = grad / scale.to(grad)
             part = self._flat(view, grad)
             lengths.append(_norms(part))
-            inner.append(_products(self._flat(view, copied), part))
+            inner.append(products(self._flat(view, copied), part))
         self._rows |= {"gradient_norm": lengths, "inner": inner}
 
     def moved(self) -> Tensor:
@@ -103,8 +103,3 @@ class Statistics:
 
 def _norms(parts: Tensor) -> Tensor:
     return torch.linalg.vector_norm(parts, dim=1)
-
-
-def _products(one: Tensor, other: Tensor) -> Tensor:
-    """The inner products of the rows."""
-    return torch.dot(one[0], other[0])[None] if len(one) == 1 else torch.linalg.vecdot(one, other)

@@ -105,11 +105,11 @@ class Tracker:
         self._waiting.append((self._statistics.moved(), skipped))
         self._at.append(self._now)
         self._rules.append(self._groups)
-        for name, value in self._inputs.take().items():
-            self._extra.setdefault(name, []).append(value)
+        extra: dict[str, Any] = self._inputs.take()
         if self._measures is not None:
-            for name, value in self._measures.moved().items():
-                self._extra.setdefault(name, []).append(value)
+            extra = {**extra, **self._measures.moved()}
+        for name, value in extra.items():
+            self._extra.setdefault(name, []).append(value)
         if len(self._waiting) >= _HELD:
             self._fetch()
 
@@ -120,7 +120,7 @@ class Tracker:
         and gradient) of the gradient that the optimizer saw, so after accumulation, unscaling and clipping;
         `update_norm` ‖Δw‖, `relative_update` ‖Δw‖/‖w‖, `angular_update` ∠(w, w + Δw) in radians;
         `learning_rate` and `effective_learning_rate` as they were at the step; `column_sum` ‖1ᵀW‖ before the
-        step and `column_drift` ‖1ᵀW − 1ᵀW₀‖ since the start of the tracker, for blocks of several rows; `sigma`
+        step and `column_drift` ‖1ᵀW − 1ᵀW₀‖ since the tracker was made, for blocks of several rows; `sigma`
         of the layer's summed inputs, `nats` and `curvature` where asked for; `scale_invariant` where a batch
         was given (`row`, `whole`, `none`, `unused`), else None; `skipped` if an AMP scaler left the step out.
         What is undefined (ratios of a zero block, a block without gradient) is NaN, never 0 or infinite.
@@ -158,7 +158,7 @@ class Tracker:
 
     def _numbers(self, rows: Sequence[Any]) -> np.ndarray:
         """Logs of tensors or arrays as (logs, blocks)."""
-        return np.array([np.asarray(row.cpu() if isinstance(row, Tensor) else row, dtype=float) for row in rows])
+        return torch.stack([torch.as_tensor(row) for row in rows]).double().numpy()
 
     def _fetch(self) -> None:
         """Bring what waits on the device to memory: the only time that it is waited for."""
@@ -193,8 +193,8 @@ def track(
         optimizer: any torch optimizer that holds the blocks.
         blocks: `Block`s, or names for whole tensors; default every trainable tensor of the optimizer.
         every: log the first step and every `every`-th after it; between, a step costs nothing.
-        batch: what the model takes (a tensor, a tuple of arguments, or named arguments in a dict): tests at the
-            start which blocks are scale invariant, and is where nats and curvature are measured.
+        batch: what the model takes (a tensor, a tuple of arguments, or a dict of named arguments): tests at
+            the start which blocks are scale invariant, and is where nats and curvature are measured.
         nats: measure KL(before || after) on the batch, each block moved alone.
         curvature: measure the Fisher curvature `ΔwᵀFΔw` of each block's update at the weights before it.
         family: the distribution of the model's outputs, for nats and curvature.
@@ -250,7 +250,7 @@ def _trainable(named: Mapping[str, Tensor], optimizer: optim.Optimizer) -> list[
     blocks = [Block(name) for name, value in named.items() if value.requires_grad and id(value) in held]
     if not blocks:
         raise ValueError(
-            "the optimizer must hold parameters of the model; it holds none: was it made from another model, or "
-            "before the model was changed?"
+            "the optimizer must hold parameters of the model; it holds none: was it made from another "
+            "model, or before the model was changed?"
         )
     return blocks

@@ -1,7 +1,8 @@
-"""The parts of a model's parameters that are looked at as one vector each: a tensor, a row, a gate, a head."""
+"""Parts of a model's parameters that are looked at as one vector each: a tensor, a row, a gate, a head."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ class Block:
 
 
 def rows(parameter: str, *, axis: int | None = None) -> Block:
-    """Return every row of a parameter by itself: a unit's weights, a convolution's filter, a token's vector."""
+    """Return every row of a parameter: a unit's weights, a convolution's filter, a token's vector."""
     return Block(parameter, parts=None, axis=axis)
 
 
@@ -96,7 +97,7 @@ class BlockView:
             return (self.parameter,)
         before = ":, " * self.axis
         edges = [self.start + k * self.rows for k in range(self.parts + 1)]
-        spans = [str(a) if self.rows == 1 else f"{a}:{b}" for a, b in zip(edges, edges[1:], strict=False)]
+        spans = [str(a) if self.rows == 1 else f"{a}:{b}" for a, b in pairwise(edges)]
         return tuple(f"{self.parameter}[{before}{span}]" for span in spans)
 
     def split(self, tensor: Tensor) -> Tensor:

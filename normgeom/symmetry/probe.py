@@ -1,4 +1,4 @@
-"""A copy of a model on which parameters can be replaced, in double precision, without touching the original."""
+"""A copy of a model whose parameters can be replaced, in double precision; the original is not touched."""
 
 import copy
 import re
@@ -75,7 +75,7 @@ class Probe:
             out = torch.func.functional_call(self.model, state, positional, named)
         found = [o for o in _tensors(self.select(out) if self.select else out) if o.is_floating_point()]
         if not found:
-            raise ValueError("the model returned no floating-point tensor; give `select` to pick the outputs.")
+            raise ValueError("the model must return floating-point tensors; give `select` to pick them.")
         return found
 
     def plain(self, values: Mapping[str, Tensor] | None = None) -> list[Tensor]:
@@ -109,9 +109,8 @@ def deviation(outputs: list[Tensor], wanted: list[Tensor]) -> float:
         if not one.numel():
             continue
         same = (one == other) | (one.isnan() & other.isnan())
-        error = torch.where(same, 0, (one - other).abs()).max() / other[other.isfinite()].abs().max().clamp_min(
-            torch.finfo(other.dtype).tiny
-        )
+        size = torch.where(other.isfinite(), other.abs(), 0).max().clamp_min(torch.finfo(other.dtype).tiny)
+        error = torch.where(same, 0, (one - other).abs()).max() / size
         largest = max(largest, float(error.nan_to_num(float("inf"), float("inf"))))
     return largest
 

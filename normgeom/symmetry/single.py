@@ -18,7 +18,7 @@ _GRADIENT_SAFETY = 1e4
 
 
 class ScaleKind(StrEnum):
-    """How much of a block can be rescaled: each of its rows, the block as a whole, nothing; or it is unused."""
+    """What of a block can be rescaled: each of its rows, the block as a whole, nothing; or it is unused."""
 
     ROW = "row"
     WHOLE = "whole"
@@ -34,8 +34,8 @@ class ScaleInvariance:
         block: its label.
         kind: `row` if every row can be rescaled by itself, `whole` if only the block can, `none`, or
             `unused` if the outputs do not depend on it.
-        deviation: the change of the outputs at `w -> 2.5 w` and `0.4 w` with every eps taken away, relative to
-            the largest output. Parts of one block are tested together: the largest of them.
+        deviation: the change of the outputs at `w -> 2.5 w` and `0.4 w` with every eps taken away, relative
+            to the largest output. Parts of one block are tested together: the largest of them.
         tolerance: the rounding that it is judged against.
         breaking: the change with the model's own eps.
         cosine: of the block and the gradient of a random combination of the outputs, 0 for an invariant one.
@@ -112,7 +112,7 @@ def scale_invariance(
     Raises:
         ValueError: if a block does not exist, or the model cannot be copied or returns no tensor.
 
-    Source: the function test of PAPER's Table 1, on a whole model.
+    Source: Ba et al. 2016, Table 1 (weight matrix and weight vector re-scaling), for a whole model.
 
     >>> net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6), nn.Linear(6, 2))
     >>> found = scale_invariance(net, torch.randn(8, 4))
