@@ -37,7 +37,7 @@ def equilibrium(
 
     SGD `(ηL/(λ(2−ηλ)))^¼`, `√(2ηλ)`; with momentum `(ηL/(λ(1−α)(2−ηλ/(1+α))))^¼`, `√(2ηλ/(1+α))`; AdamW
     `√(ηC/2λ)`, `√(2ηλ(1−β₁)/(1+β₁))`; Adam with L2 `(η√(CL)/2λ)^⅓`, `η√C/‖w‖·√((1−β₁)/(1+β₁))`; Lion
-    `√(ηCΛ/(λ(2−ηλ)))`, `η√C/‖w‖` (Λ: `LionRule.persistence`). All for gradients that are independent of each
+    `√(ηCΛ/(λ(2−ηλ)))`, about `η√C/‖w‖` (Λ: `LionRule.persistence`). All for gradients that are independent of each
     other from step to step.
 
     Args:

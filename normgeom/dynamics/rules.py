@@ -152,10 +152,14 @@ class LionRule:
         return (norm**2 + self.learning_rate**2 * coordinates * self.persistence * steps) ** 0.5
 
     def equilibrium(self, *, squared_gradient: float, coordinates: int) -> tuple[float, float]:
-        """`√(ηCΛ/(λ(2−ηλ)))` and `η√C/‖w‖`."""
+        """`√(ηCΛ/(λ(2−ηλ)))`, and the angle of a step of length η√C that keeps this norm."""
         rate, decay = self.learning_rate, self.weight_decay
         norm = math.sqrt(rate * coordinates * self.persistence / (decay * (2 - rate * decay)))
-        return norm, self.learning_rate * math.sqrt(coordinates) / norm
+        kept = 1 - rate * decay
+        # The signs remember where w came from: their part along w balances growth and decay.
+        along = (rate**2 * coordinates - (1 - kept**2) * norm**2) / (2 * kept * norm)
+        across = math.sqrt(rate**2 * coordinates - along**2)
+        return norm, math.atan2(across, kept * norm - along)
 
 
 @dataclass(frozen=True)
