@@ -63,7 +63,14 @@ from normgeom.invariance import (
     invariance_error,
     invariance_table,
 )
-from normgeom.layers import as_layer, frozen_batch_norm
+from normgeom.layers import (
+    as_layer,
+    frozen_batch_norm,
+    function_layer,
+    on_summed_inputs,
+    owning_weight,
+    reparametrized,
+)
 from normgeom.norms import (
     BatchNorm,
     FrozenBatchNorm,
@@ -84,6 +91,7 @@ from normgeom.transforms import (
     DatasetNegativeRescale,
     DatasetRecenter,
     DatasetRescale,
+    DatasetShift,
     WeightMatrixNegativeRescale,
     WeightMatrixRecenter,
     WeightMatrixRescale,
@@ -109,6 +117,7 @@ __all__ = [
     "DatasetNegativeRescale",
     "DatasetRecenter",
     "DatasetRescale",
+    "DatasetShift",
     "EnginesDisagree",
     "Estimate",
     "Family",
@@ -158,6 +167,7 @@ __all__ = [
     "fisher_summary",
     "fisher_trace",
     "frozen_batch_norm",
+    "function_layer",
     "gain_metric",
     "gain_metric_as_printed",
     "invariance_error",
@@ -168,8 +178,11 @@ __all__ = [
     "monte_carlo_fisher",
     "normalize",
     "null_space",
+    "on_summed_inputs",
+    "owning_weight",
     "per_example_fisher",
     "radial_metric",
+    "reparametrized",
     "scaling_exponents",
     "step_in_nats",
     "tangent_directions",
