@@ -21,7 +21,7 @@ ALLOWED = {
     "invariance": {"_types", "norms", "transforms", "layers", "report"},
     "geometry": {"_types", "norms", "transforms"},
     "variants": {"_types", "norms", "layers"},
-    "testing": {"_types", "norms", "transforms", "layers", "invariance"},
+    "testing": {"", "_types", "norms", "transforms", "layers", "invariance"},
     "models": {"_types"},
     "training": {"models", "report"},
     "symmetry": {"_types", "invariance", "geometry", "report"},
