@@ -5,18 +5,23 @@ from typing import Any
 import torch
 
 from normgeom.invariance.measure import Measurement, measure, size_of_summed_inputs
-from normgeom.layers import FunctionLayer, Layer, ModuleLayer
+from normgeom.layers import FunctionLayer, Layer, NormLayer
 
 GROWN = 256.0  # the factor of the weights at which an eps must matter less
+SLACK = 2.0  # an eps outside the root falls as 1/GROWN to first order only
 
 
-def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
+def explained_by_eps(
+    layer: Layer, measured: list[Measurement], generator: torch.Generator, seen: Layer | None = None
+) -> bool:
     """Whether eps alone breaks the invariance.
 
     Where the statistics are known, every output must follow the law of eps, which says the same as equality
     at eps = 0 and has no 0/0. Elsewhere the layer is evaluated without eps, and compared where it is finite
-    and no larger than rounding over a root of nothing would make it.
+    and no larger than rounding over a root of nothing would make it. An eps that the layer does not tell is
+    the one that `seen`, its graph as a layer, has.
     """
+    layer = seen or layer
     if not layer.eps:
         return False
     if all(m.law is not None for m in measured):
@@ -30,9 +35,12 @@ def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch
     return all(_holds_bare(bare, m, generator) and _fades(layer, m, generator) for m in measured)
 
 
-def broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
-    """Whether a module's eps, invisible at ordinary points, shows at small weights (a clamp)."""
-    if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
+def broken_near_eps(
+    layer: Layer, measured: list[Measurement], generator: torch.Generator, seen: Layer | None = None
+) -> bool:
+    """Whether a module's or a graph's eps, invisible at ordinary points, shows at small weights (a clamp)."""
+    layer = seen or layer
+    if isinstance(layer, NormLayer) or not layer.eps or not _scales(measured[0].element):
         return False
     m = measured[0]
     usual = size_of_summed_inputs(m.weight, m.data) or 1.0
@@ -55,6 +63,9 @@ def _holds_bare(bare: Layer, m: Measurement, generator: torch.Generator) -> bool
 
 
 def _fades(layer: Layer, m: Measurement, generator: torch.Generator) -> bool:
-    """Whether the change falls as eps must make it fall when the weights grow."""
-    grown = measure(layer, m.element, m.weight * GROWN, m.data, generator=generator, wide=m.weight.dtype)
-    return grown.error <= m.error / GROWN + grown.tolerance
+    """Whether the change falls as eps must make it fall when the weights grow, or the data."""
+    for weight, data in ((m.weight * GROWN, m.data), (m.weight, m.data * GROWN)):
+        grown = measure(layer, m.element, weight, data, generator=generator, wide=m.weight.dtype)
+        if grown.error <= SLACK * m.error / GROWN + grown.tolerance:
+            return True
+    return False
