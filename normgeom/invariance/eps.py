@@ -5,10 +5,10 @@ from typing import Any
 import torch
 
 from normgeom.invariance.measure import Measurement, measure
-from normgeom.layers import FunctionLayer, Layer, ModuleLayer
+from normgeom.layers import FunctionLayer, Layer, NormLayer
 from normgeom.norms import summed_inputs
 
-GROWN = 256.0  # the factor of the weights at which an eps must matter less
+GROWN = 256.0  # the factor of what the action scales at which an eps must matter less
 
 
 def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
@@ -32,14 +32,22 @@ def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch
 
 
 def broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
-    """Whether a module's eps, invisible at ordinary points, shows at small weights (a clamp)."""
-    if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
+    """Whether a layer's eps, invisible at ordinary points, shows where it matters most (a clamp)."""
+    told = isinstance(layer, NormLayer | FunctionLayer)  # by its statistics, or by nothing
+    if told or not layer.eps or not _scales(measured[0].element):
         return False
     m = measured[0]
     usual = float(summed_inputs(m.weight, m.data).abs().median()) or 1.0
-    small = [m.weight * (size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8)]
+    small = (_scaled(m, size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8))
     wide = m.weight.dtype
-    return any(not measure(layer, m.element, w, m.data, generator=generator, wide=wide).within for w in small)
+    return any(not measure(layer, m.element, *at, generator=generator, wide=wide).within for at in small)
+
+
+def _scaled(m: Measurement, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The point of a measurement with the array that its action moves, else the weight, times a factor."""
+    if getattr(m.element, "moves", "weight") == "data":
+        return m.weight, m.data * factor
+    return m.weight * factor, m.data
 
 
 def _scales(element: Any) -> bool:
@@ -56,6 +64,6 @@ def _holds_bare(bare: Layer, m: Measurement, generator: torch.Generator) -> bool
 
 
 def _fades(layer: Layer, m: Measurement, generator: torch.Generator) -> bool:
-    """Whether the change falls as eps must make it fall when the weights grow."""
-    grown = measure(layer, m.element, m.weight * GROWN, m.data, generator=generator, wide=m.weight.dtype)
-    return grown.error <= m.error / GROWN + grown.tolerance
+    """Whether the change falls as eps must make it fall when what the action moves grows."""
+    grown = measure(layer, m.element, *_scaled(m, GROWN), generator=generator, wide=m.weight.dtype)
+    return grown.error <= 2 * m.error / GROWN + grown.tolerance
