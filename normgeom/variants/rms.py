@@ -25,7 +25,7 @@ def partial_rms_norm(weight: torch.Tensor, data: torch.Tensor, *, share: float, 
 
 
 def compressed_rms_norm(weight: torch.Tensor, data: torch.Tensor, *, eps: float) -> torch.Tensor:
-    """Root-mean-square norm of a vector of mean 0 whose last entry, minus the sum of the rest, is left out."""
+    """Root-mean-square norm of a vector of mean 0 whose last entry, minus the sum of the rest, is dropped."""
     a = summed(weight, data)
     squares = (a**2).sum(1, keepdim=True) + a.sum(1, keepdim=True) ** 2
     return a / (squares / (a.shape[1] + 1) + eps) ** 0.5

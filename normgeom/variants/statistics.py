@@ -90,10 +90,11 @@ class GroupedLayerNorm:
 
     def statistics(self, weight: Weight, data: Data) -> Pair:
         """Return mean and variance, each of shape (cases, units)."""
-        a = summed_inputs(weight, data)
-        count = self.member.sum(axis=0)
-        mean = a @ self.member / count
-        return mean, (a - mean) ** 2 @ self.member / count
+        a, tensor = summed_inputs(weight, data), isinstance(weight, torch.Tensor)
+        member = self.member.to(weight) if tensor else self.member
+        count = member.sum(axis=0)
+        mean = a @ member / count
+        return mean, (a - mean) ** 2 @ member / count
 
 
 @dataclass(frozen=True)
