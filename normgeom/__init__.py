@@ -5,6 +5,7 @@
 'Invariant'
 """
 
+from normgeom import variants
 from normgeom.geometry import (
     Bernoulli,
     Binomial,
@@ -60,10 +61,19 @@ from normgeom.invariance import (
     Verdict,
     assert_invariant,
     check,
+    gradient_identity_error,
     invariance_error,
     invariance_table,
+    scaling_degree,
 )
-from normgeom.layers import as_layer, frozen_batch_norm
+from normgeom.layers import (
+    as_layer,
+    frozen_batch_norm,
+    function_layer,
+    on_summed_inputs,
+    owning_weight,
+    reparametrized,
+)
 from normgeom.norms import (
     BatchNorm,
     FrozenBatchNorm,
@@ -84,6 +94,7 @@ from normgeom.transforms import (
     DatasetNegativeRescale,
     DatasetRecenter,
     DatasetRescale,
+    DatasetShift,
     WeightMatrixNegativeRescale,
     WeightMatrixRecenter,
     WeightMatrixRescale,
@@ -109,6 +120,7 @@ __all__ = [
     "DatasetNegativeRescale",
     "DatasetRecenter",
     "DatasetRescale",
+    "DatasetShift",
     "EnginesDisagree",
     "Estimate",
     "Family",
@@ -158,8 +170,10 @@ __all__ = [
     "fisher_summary",
     "fisher_trace",
     "frozen_batch_norm",
+    "function_layer",
     "gain_metric",
     "gain_metric_as_printed",
+    "gradient_identity_error",
     "invariance_error",
     "invariance_table",
     "kl_against_quadratic",
@@ -168,10 +182,15 @@ __all__ = [
     "monte_carlo_fisher",
     "normalize",
     "null_space",
+    "on_summed_inputs",
+    "owning_weight",
     "per_example_fisher",
     "radial_metric",
+    "reparametrized",
+    "scaling_degree",
     "scaling_exponents",
     "step_in_nats",
     "tangent_directions",
     "two_gain_kl",
+    "variants",
 ]

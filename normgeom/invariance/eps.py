@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance.measure import Measurement, measure
+from normgeom.invariance.measure import Measurement, measure, size_of_summed_inputs
 from normgeom.layers import FunctionLayer, Layer, NormLayer
-from normgeom.norms import summed_inputs
 
 GROWN = 256.0  # the factor of what the action scales at which an eps must matter less
 
@@ -37,7 +36,7 @@ def broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.
     if told or not layer.eps or not _scales(measured[0].element):
         return False
     m = measured[0]
-    usual = float(summed_inputs(m.weight, m.data).abs().median()) or 1.0
+    usual = size_of_summed_inputs(m.weight, m.data) or 1.0
     small = (_scaled(m, size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8))
     wide = m.weight.dtype
     return any(not measure(layer, m.element, *at, generator=generator, wide=wide).within for at in small)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from normgeom.norms import BatchNorm
 from normgeom.variants.statistics import CentreCases, ConstantStatistics, ScaleCases
 from normgeom.variants.variant import (
+    CONV,
     INVARIANT,
     LINEAR,
     NO,
@@ -123,7 +124,7 @@ MEMBERS = (
         latex=r"(a_i-\mu_i)/\sqrt{\sigma_i^2+\epsilon},\ \text{over cases and pixels}",
         source="Ioffe and Szegedy 2015, Batch Normalization, section 3.2",
         norm=None,
-        form="conv",
+        convolution=CONV,
     ),
     Variant(
         name="batch norm, eval",

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from normgeom.variants.layer import LAYER_ROW, RMS_ROW
 from normgeom.variants.statistics import GroupedLayerNorm
-from normgeom.variants.variant import INVARIANT, NO, UP_TO_EPS, Claims, Variant, summed
+from normgeom.variants.variant import CONV, INVARIANT, NO, UP_TO_EPS, Claims, Variant, summed
 
 FAMILY = "group"
 UNITS, GROUPS = 6, 2  # three units a group: two would leave a sign only
@@ -63,7 +63,7 @@ MEMBERS = (
         function=group_norm,
         claims=RMS_ROW,
         options={"groups": GROUPS, "eps": 1e-5},
-        form="conv",
+        convolution=CONV,
         units=UNITS,
         eps_power=2,
     ),
@@ -76,7 +76,7 @@ MEMBERS = (
         function=instance_norm,
         claims=Claims(UP_TO_EPS, NO, UP_TO_EPS, UP_TO_EPS, INVARIANT, UP_TO_EPS),
         options={"eps": 1e-5},
-        form="conv",
+        convolution=CONV,
         eps_power=2,
     ),
     Variant(
@@ -89,7 +89,7 @@ MEMBERS = (
         function=switchable_norm,
         claims=Claims(UP_TO_EPS, NO, NO, UP_TO_EPS, NO, NO),
         options={"mean_weights": (1.0, 1.0, 1.0), "variance_weights": (1.0, 1.0, 1.0), "eps": 1e-5},
-        form="conv",
+        convolution=CONV,
         eps_power=2,
     ),
 )

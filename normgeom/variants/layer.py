@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from normgeom.norms import LayerNorm
 from normgeom.variants.statistics import CentreUnits, ScaleUnits
-from normgeom.variants.variant import INVARIANT, LINEAR, NO, UP_TO_EPS, Claims, Variant, summed
+from normgeom.variants.variant import CONV, INVARIANT, LINEAR, NO, UP_TO_EPS, Claims, Variant, summed
 
 FAMILY = "layer"
 LAYER_ROW = Claims(UP_TO_EPS, INVARIANT, NO, UP_TO_EPS, NO, UP_TO_EPS)
@@ -65,7 +65,7 @@ MEMBERS = (
         function=layer_norm,
         claims=RMS_ROW,
         options={"eps": 1e-5},
-        form="conv",
+        convolution=CONV,
         eps_power=2,
     ),
     Variant(
@@ -77,7 +77,7 @@ MEMBERS = (
         function=layer_norm_per_pixel,
         claims=LAYER_ROW,
         options={"eps": 1e-6},
-        form="conv",
+        convolution=CONV,
         eps_power=2,
     ),
     Variant(

@@ -1,10 +1,12 @@
 """Measuring what a yes or no in Table 1 hides: joint symmetries, and the law of an eps."""
 
+from typing import Any
+
 import torch
 
-from normgeom.variants.variant import Symmetry, Variant
+from normgeom.variants.variant import COLUMNS, Symmetry, Variant
 
-SHAPES = {"dense": ((5, 4), (7, 4)), "conv": ((5, 2, 2, 2), (4, 2, 4, 4))}
+UNITS, INPUTS, CASES = 5, 4, 7
 
 
 def point(variant: Variant, *, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -14,13 +16,35 @@ def point(variant: Variant, *, generator: torch.Generator) -> tuple[torch.Tensor
     >>> [tuple(a.shape) for a in point(variant("group norm"), generator=torch.Generator())]
     [(6, 4), (7, 4)]
     """
-    (units, inputs, *size), (cases, _, *pixels) = SHAPES[variant.form]
-    units, inputs = variant.units or units, variant.inputs or inputs
-    weight, data = (
-        torch.randn(shape, generator=generator, dtype=torch.float64)
-        for shape in ((units, inputs, *size), (cases, inputs, *pixels))
-    )
+    shapes = variant.convolution.shapes(variant.units or UNITS, variant.inputs or INPUTS, CASES)
+    weight, data = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     return weight, data
+
+
+def unmet(variant: Variant, row: Any) -> list[str]:
+    """Return what a row of verdicts on a layer says against its claims: nothing if they all hold.
+
+    At eps = 0 an invariance up to eps must be one exactly, and every claimed whole degree must be found; with
+    an eps, which blurs degrees, the kinds alone are compared.
+
+    Args:
+        variant: the layer, with the options at which it was checked.
+        row: its six verdicts in the order of Table 1, as `ng.check` returns them.
+
+    >>> import normgeom as ng
+    >>> from normgeom.variants import variant
+    >>> unmet(variant("softmax"), ng.check(variant("DyT")))
+    ['WeightMatrixRecenter: claimed invariant, found not invariant']
+    """
+    found = []
+    for column, claim, verdict in zip(COLUMNS, variant.claims, row, strict=True):
+        bare = claim.holds and variant.eps == 0
+        kind, degree = "invariant" if bare else claim.kind, claim.degree
+        if verdict.kind != kind:
+            found.append(f"{column}: claimed {kind}, found {verdict.kind}")
+        elif variant.eps == 0 and verdict.degree != degree and (degree is None or degree == int(degree)):
+            found.append(f"{column}: claimed degree {degree}, found {verdict.degree}")
+    return found
 
 
 def symmetry_error(

@@ -9,6 +9,7 @@ from normgeom.variants.batch import NOTHING
 from normgeom.variants.group import GROUPS, UNITS
 from normgeom.variants.layer import RMS_ROW
 from normgeom.variants.variant import (
+    CONV,
     INVARIANT,
     LINEAR,
     NO,
@@ -87,7 +88,7 @@ MEMBERS = (
         function=filter_response_norm,
         claims=Claims(UP_TO_EPS, NO, UP_TO_EPS, UP_TO_EPS, NO, UP_TO_EPS),
         options={"tau": 0.0, "eps": 1e-6},
-        form="conv",
+        convolution=CONV,
         eps_power=2,
     ),
     Variant(
@@ -99,7 +100,7 @@ MEMBERS = (
         function=evonorm_b0,
         claims=Claims(UP_TO_EPS, NO, UP_TO_EPS, UP_TO_EPS, NO, NO),
         options={"v": 1.0, "eps": 1e-5},
-        form="conv",
+        convolution=CONV,
         eps_power=2,
     ),
     Variant(
@@ -111,7 +112,7 @@ MEMBERS = (
         function=evonorm_s0,
         claims=NOTHING,
         options={"v": 1.0, "groups": GROUPS, "eps": 1e-5},
-        form="conv",
+        convolution=CONV,
         units=UNITS,
         symmetries=(
             Symmetry(
@@ -149,7 +150,7 @@ MEMBERS = (
         function=global_response_norm,
         claims=Claims(LINEAR, NO, NO, LINEAR, NO, LINEAR),
         options={"eps": 1e-6},
-        form="conv",
+        convolution=CONV,
         eps_power=1,
     ),
 )

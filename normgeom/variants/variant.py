@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 
+from normgeom.layers.convolution import DENSE, Convolution
 from normgeom.norms import Norm
 
 COLUMNS = (
     "WeightMatrixRescale", "WeightMatrixRecenter", "WeightVectorRescale",
     "DatasetRescale", "DatasetRecenter", "CaseRescale",
 )  # fmt: skip
+
+
+CONV = Convolution.of((2, 2), (4, 4))
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Variant:
         options: keyword options of the function with their values; every name that ends in `eps` is an eps.
         norm: the same layer at eps = 0 as statistics, for the engines that need them; None if it has none.
         mode: `train` if the statistics come from the data, `eval` if they are frozen.
-        form: `dense` or `conv`.
+        convolution: the sizes of filters and images, `CONV`; dense if not given.
         units: how many units it must have, None for any number.
         inputs: how many inputs it must have, None for any number.
         eps_power: p in the law `f(c W; c^p eps) = c^k f(W; eps)`: 2 for an eps beside a variance, 1 beside a
@@ -113,7 +116,7 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)
     norm: Norm | None = field(default=None, repr=False)
     mode: str = "train"
-    form: Literal["dense", "conv"] = "dense"
+    convolution: Convolution = DENSE
     units: int | None = None
     inputs: int | None = None
     eps_power: int | None = None
@@ -157,7 +160,7 @@ class Variant:
     def _check(self, weight: torch.Tensor, data: torch.Tensor) -> None:
         """Raise an error for shapes that the layer cannot take."""
         shapes = f"got weight {tuple(weight.shape)} and data {tuple(data.shape)}"
-        rank = {"dense": 2, "conv": 4}[self.form]
+        rank = 2 + len(self.convolution.kernel)
         if weight.ndim != rank or data.ndim != rank or weight.shape[1] != data.shape[1]:
             axes = "(units, channels, height, width) and (cases, channels, height, width)"
             wanted = axes if rank == 4 else "(units, inputs) and (cases, inputs)"
@@ -175,7 +178,7 @@ class Variant:
 
 def summed(weight: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     """Return the summed inputs, `data @ weight.T`, or the convolution without padding, units along axis 1."""
-    return F.conv2d(data, weight) if weight.ndim == 4 else data @ weight.T
+    return (DENSE if weight.ndim == 2 else CONV)(weight, data)
 
 
 def per_unit(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from normgeom.norms import WeightNorm
 from normgeom.variants.group import GROUPS, UNITS
 from normgeom.variants.statistics import Cosine, DemodulatedWeight, StandardizedWeight
 from normgeom.variants.variant import (
+    CONV,
     INVARIANT,
     LINEAR,
     NO,
@@ -187,7 +188,7 @@ DEMODULATION = Variant(
 
 def _conv(dense: Variant) -> Variant:
     """The same layer on images, filters in place of rows."""
-    return dataclasses.replace(dense, name=f"{dense.name}, conv", norm=None, form="conv")
+    return dataclasses.replace(dense, name=f"{dense.name}, conv", norm=None, convolution=CONV)
 
 
 MEMBERS = (

@@ -1,0 +1,114 @@
+"""Every claimed cell is verified and every unclaimed one has a witness; a wrong claim is rejected."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import normgeom as ng
+from normgeom.variants import COLUMNS, VARIANTS, Claim, Claims, variant
+from normgeom.variants.measure import unmet
+
+by_name = pytest.mark.parametrize("v", VARIANTS, ids=lambda v: v.name)
+with_statistics = pytest.mark.parametrize(
+    "v", [v for v in VARIANTS if v.norm is not None], ids=lambda v: v.name
+)
+FLIPPED = {True: Claim("not invariant"), False: Claim("invariant")}
+
+
+def test_the_columns_are_table_1():
+    assert tuple(action.__name__ for action in ng.TABLE_1) == COLUMNS
+    assert all(
+        [variant("softmax").claims[c] for c in COLUMNS] == list(v.claims) for v in [variant("softmax")]
+    )
+
+
+@by_name
+def test_claims_hold_at_the_default_options(v):
+    row = ng.check(v)
+    assert unmet(v, row) == []
+    assert all(verdict.holds or verdict.witness for verdict in row)
+
+
+@by_name
+def test_claims_hold_exactly_without_eps(v):
+    bare = v.with_eps(0.0)
+    assert unmet(bare, ng.check(bare)) == []
+
+
+@with_statistics
+def test_claims_hold_without_rounding(v):
+    row = ng.check(v.norm, engines=["exact"])
+    assert unmet(v.with_eps(0.0), row) == []
+    assert all(verdict.holds or verdict.witness for verdict in row)
+
+
+@by_name
+@pytest.mark.parametrize("column", range(6))
+def test_a_wrong_claim_is_rejected(v, column, rows):
+    claims = list(v.claims)
+    claims[column] = FLIPPED[claims[column].holds]
+    assert len(unmet(dataclasses.replace(v, claims=Claims(*claims)), rows(v))) == 1
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Each layer's row, checked once."""
+    found = {}
+
+    def row(v):
+        if v.name not in found:
+            found[v.name] = ng.check(v, engines=["numeric"])
+        return found[v.name]
+
+    return row
+
+
+def test_a_wrong_degree_is_rejected():
+    v = variant("weight norm")
+    wrong = dataclasses.replace(
+        v, claims=dataclasses.replace(v.claims, case_rescale=Claim("not invariant", 2))
+    )
+    assert unmet(wrong, ng.check(v)) == ["CaseRescale: claimed degree 2, found 1"]
+
+
+def faulty(name, function):
+    return dataclasses.replace(variant(name), function=function)
+
+
+def multiplied_by_sigma(weight, data, *, eps):
+    """SEM-03: the reciprocal root divides where it should multiply."""
+    variance, mean = torch.var_mean(weight, 1, keepdim=True, correction=0)
+    return data @ ((weight - mean) / (variance + eps).rsqrt()).T
+
+
+FAULTS = {
+    "multiplied by sigma": faulty("weight standardization", multiplied_by_sigma),
+    "mean over the wrong axis": faulty(
+        "layer norm", lambda w, x, eps: (x @ w.T - (x @ w.T).mean(0)) / (x @ w.T).std(1, keepdim=True)
+    ),
+    "variance for sigma": faulty(
+        "RMSNorm", lambda w, x, eps: x @ w.T / ((x @ w.T) ** 2).mean(1, keepdim=True)
+    ),
+    "whole matrix for rows": faulty("weight norm", lambda w, x: x @ w.T / w.norm()),
+    "rows for the whole matrix": faulty(
+        "spectral norm", lambda w, x: x @ (w / w.norm(dim=1, keepdim=True)).T
+    ),
+    "a bias before": faulty("layer norm", lambda w, x, eps: variant("layer norm")(w, x + 0.1)),
+    "a constant sigma": faulty("cosine norm", lambda w, x, eps, input_eps: x @ w.T / w.norm(dim=1)),
+    "no centring": faulty("QK-norm, LN", lambda w, x, eps: variant("QK-norm, RMS")(w, x)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_layer_does_not_meet_the_claims(name):
+    assert unmet(FAULTS[name], ng.check(FAULTS[name]))
+
+
+def test_multiplying_by_sigma_has_degree_two_and_hides_from_a_shift():
+    """SEM-03: a test of the re-centering alone would pass."""
+    row = ng.check(
+        FAULTS["multiplied by sigma"].with_eps(0.0), [ng.WeightVectorRescale, ng.WeightVectorRecenter]
+    )
+    assert row[0].degree == 2
+    assert row[1].holds
