@@ -46,8 +46,8 @@ def batch_norm_eval(
 ) -> torch.Tensor:
     """Batch norm in evaluation, the same running statistics for every unit."""
     a = summed(weight, data)
-    running = (a.new_full((a.shape[1],), value) for value in (mean, variance))
-    return F.batch_norm(a, *running, training=False, eps=eps)
+    running_mean, running_variance = (a.new_full((a.shape[1],), value) for value in (mean, variance))
+    return F.batch_norm(a, running_mean, running_variance, training=False, eps=eps)
 
 
 def l1_batch_norm(weight: torch.Tensor, data: torch.Tensor, *, eps: float) -> torch.Tensor:

@@ -121,10 +121,10 @@ class Cosine:
 
     def statistics(self, weight: Weight, data: Data) -> Pair:
         """Return mean and squared lengths, of shape (cases, units)."""
-        means = [array.mean(axis=1, keepdims=True) if self.centred else 0 for array in (weight, data)]
-        w, x = (((array - m) ** 2).sum(axis=1) for array, m in zip((weight, data), means, strict=True))
-        mean = weight.shape[1] * means[1] * means[0][:, 0][None, :] if self.centred else 0
-        return mean, x[:, None] * w[None, :]
+        if self.centred:
+            (w_mean, w), (x_mean, x) = _moments(weight), _moments(data)
+            return weight.shape[1] * x_mean * w_mean.T, weight.shape[1] ** 2 * x * w.T
+        return 0, (data**2).sum(axis=1)[:, None] * (weight**2).sum(axis=1)[None, :]
 
 
 @dataclass(frozen=True)

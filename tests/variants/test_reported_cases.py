@@ -27,9 +27,8 @@ def test_one_group_is_layer_norm_over_everything_and_not_per_pixel(generator):
     weight, data = point(variant("group norm, conv"), generator=generator)
     one = variant("group norm, conv").with_options(groups=1)(weight, data)
     assert torch.allclose(one, variant("layer norm [C, H, W], conv")(weight, data), rtol=0, atol=1e-12)
-    assert not torch.allclose(
-        one, variant("layer norm per pixel, conv").with_eps(1e-5)(weight, data), atol=0.1
-    )
+    per_pixel = variant("layer norm per pixel, conv")(weight, data)
+    assert not torch.allclose(one, per_pixel, atol=0.1)
 
 
 def test_statistics_per_pixel_do_not_reach_other_pixels(generator):
@@ -92,15 +91,15 @@ def test_filters_of_length_one_have_fan_in_as_divisor(generator):
 
 def test_power_iterations_converge_to_the_zoo_s_spectral_norm(generator):
     """WGT-05: the library's weight has a norm above 1 until its power iteration has converged."""
-    linear = nn.Linear(12, 12, bias=False).double()
-    weight = torch.randn(12, 12, generator=generator, dtype=torch.float64)
+    linear = nn.Linear(40, 40, bias=False).double()
+    weight = torch.randn(40, 40, generator=generator, dtype=torch.float64)
     linear.weight.data.copy_(weight)
     parametrizations.spectral_norm(linear)
     start = float(torch.linalg.matrix_norm(linear.weight.detach(), 2))
-    for _ in range(1000):
+    for _ in range(2000):
         linear.weight  # noqa: B018, reading the weight makes a step
-    exact = variant("spectral norm")(weight, torch.eye(12).double()).T
-    assert start > 1 + 1e-6
+    exact = variant("spectral norm")(weight, torch.eye(40).double()).T
+    assert start > 1 + 1e-4
     assert torch.allclose(linear.weight.detach(), exact, rtol=0, atol=1e-9)
 
 
