@@ -7,10 +7,11 @@ from typing import Any
 from normgeom.report import to_latex, to_markdown
 
 CAPTION = (
-    "Table 1 for {count} layers. Invariant: for every eps. Up to eps: exactly at eps = 0, and with eps by the "
-    "law given. ∝δ^k: the outputs scale, at eps = 0. Conv: filters and images without padding, re-centered by "
-    "a filter and by one constant a channel. Scales δ > 0; statistics from the data unless the mode is eval. "
-    "Every cell is decided by engines that must agree; every No has a witness."
+    "Table 1 for {count} layers. Invariant: for every eps. Up to eps: exactly at eps = 0; with an eps, "
+    "re-scaling by δ does what the eps law's change of eps does. ∝δ: the outputs scale, at eps = 0. Conv: "
+    "filters and images without padding, re-centered by a filter and by a constant a channel. Scales δ > 0; "
+    "statistics from the data unless the mode is eval. Engines that must agree decide every cell; every No "
+    "has a witness."
 )
 FINE = (
     "What a yes or no hides. Joint symmetries: transforms of weight and options together that leave the "
@@ -18,7 +19,7 @@ FINE = (
     "changes, or fails though it does not."
 )
 FINE_HEADER = ["layer", "joint symmetries", "gradient identities"]
-LAWS = {2: "ε/δ²", 1: "ε/δ"}
+LAWS = {2: "ε → ε/δ²", 1: "ε → ε/δ", None: "–"}
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
@@ -27,7 +28,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     header = ["layer", "family", *titles, "eps law", "mode", "joint symmetries", "gradient identities"]
     table = [
         [
-            row["layer"], row["family"], *map(label, row["cells"]), law(row), row["mode"],
+            row["layer"], row["family"], *map(label, row["cells"]), LAWS[row["eps_power"]], row["mode"],
             "; ".join(s["text"] for s in row["joint"]) or "–", gradient(row),
         ]
         for row in rows
@@ -57,12 +58,12 @@ def _witnesses(rows: Sequence[dict[str, Any]]) -> list[str]:
 def latex(rows: Sequence[dict[str, Any]]) -> str:
     """Return the table, and one of the fine print for the layers that have some."""
     titles = [c["title"] for c in rows[0]["cells"]]
-    table = [[row["layer"], *map(label, row["cells"]), law(row), row["mode"]] for row in rows]
+    table = [[row["layer"], *map(label, row["cells"]), LAWS[row["eps_power"]], row["mode"]] for row in rows]
     fine = [
         [row["layer"], _joint(row), gradient(row)] for row in rows if row["joint"] or gradient(row) != "–"
     ]
     header = ["layer", *titles, "eps law", "mode"]
-    first = to_latex(header, table, caption=CAPTION.format(count=len(rows)), label="tab:zoo")
+    first = to_latex(header, table, caption=CAPTION.format(count=len(rows)), label="tab:zoo", width=0.085)
     second = to_latex(FINE_HEADER, fine, caption=FINE, label="tab:zoo-fine")
     return first.replace(r"\scriptsize", r"\tiny") + "\n" + second
 
@@ -81,16 +82,6 @@ def label(cell: dict[str, Any]) -> str:
         return "No"
     degree = Fraction(cell["degree"]).limit_denominator(8)
     return "No, ∝δ" if degree == 1 else f"No, ∝δ^{degree}"
-
-
-def law(row: dict[str, Any]) -> str:
-    """Return how an eps enters: the outputs at a scaled point are those at another eps."""
-    if not row["eps_power"]:
-        return "–"
-    scaled = any(c["degree"] for c in row["cells"][:1]) and row["cells"][0]["kind"] == "not invariant"
-    by_data = row["cells"][0]["kind"] == "not invariant" and row["cells"][3]["kind"] != "not invariant"
-    front = "δ f" if scaled and not by_data else "f"
-    return f"f(δ·; ε) = {front}(·; {LAWS[row['eps_power']]})"
 
 
 def gradient(row: dict[str, Any]) -> str:

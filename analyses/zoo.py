@@ -30,7 +30,8 @@ def record(v: Variant, options: Options) -> dict[str, Any]:
     draw = options.generator()
     weight, data = (array.to(options.device) for array in point(v, generator=draw))
     row, bare = verdicts(v, options), v.with_eps(0.0)
-    elements = [action.sample(weight, data, generator=draw) for action in ng.TABLE_1]
+    actions: tuple[Any, ...] = ng.TABLE_1
+    elements = [action.sample(weight, data, generator=draw) for action in actions]
     still = [ng.gradient_identity_error(bare, e, weight, data, generator=draw) < ROUNDING for e in elements]
     degrees = [
         None if verdict.holds else ng.scaling_degree(bare, e, weight, data)
@@ -83,7 +84,7 @@ def _wrong_degrees(v: Variant, degrees: Sequence[float | None]) -> list[str]:
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw the clustered picture with its key."""
-    with style(height=8.9, xtick__labelsize=5.0, ytick__labelsize=5.2, axes__labelsize=5.2):
+    with style(height=8.6, xtick__labelsize=5.0, ytick__labelsize=5.2, axes__labelsize=5.2):
         figure, (ax, tree) = plt.subplots(1, 2, width_ratios=[7, 1])
         draw_zoo(rows, ax, tree)
         figure.legend(handles=zoo_key(), loc="outside lower center", ncols=6, frameon=False, fontsize=5.2)

@@ -1,5 +1,7 @@
 """The zoo as a picture: layers clustered by their pattern of invariances."""
 
+import itertools
+import textwrap
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -8,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from scipy.cluster.hierarchy import dendrogram, leaves_list, linkage, optimal_leaf_ordering
-from scipy.spatial.distance import pdist
 
 from normgeom.figures.style import COLOURS
 
@@ -26,9 +27,8 @@ GAP = "#333333"
 def draw_zoo(rows: Sequence[dict[str, Any]], ax: Axes, tree: Axes | None = None) -> Axes:
     """Draw one line a layer and one cell a transform, layers of one pattern together.
 
-    Layers are clustered by the share of columns in which they differ (average linkage); a line is drawn where
-    the pattern changes. Beside the cells, ⇄ marks a joint symmetry and ∇ a gradient identity that disagrees
-    with the function.
+    Layers are clustered by their `distance` (average linkage); a line is drawn where the pattern changes.
+    Beside the cells, ⇄ marks a joint symmetry and ∇ a gradient identity that disagrees with the function.
 
     Args:
         rows: one dict a layer with `layer`, `mode`, `cells` (dicts with `title`, `kind`, `degree`), `joint`,
@@ -37,17 +37,17 @@ def draw_zoo(rows: Sequence[dict[str, Any]], ax: Axes, tree: Axes | None = None)
         tree: where to draw the clustering, if given; it shares the lines of `ax`.
     """
     links = clustering(rows)
-    ordered = [rows[k] for k in leaves_list(links)]
+    ordered = [rows[int(k)] for k in leaves_list(links)]
     titles = [cell["title"] for cell in rows[0]["cells"]]
     for y, row in enumerate(ordered):
         for x, cell in enumerate(row["cells"]):
             _cell(ax, x, y, cell)
         _notes(ax, len(titles), y, row)
         if y and pattern(row) != pattern(ordered[y - 1]):
-            ax.axhline(y, color=GAP, linewidth=0.5)
+            ax.plot([0, len(titles)], [y, y], color=GAP, linewidth=0.6, zorder=3)
     ax.set_xlim(0, len(titles) + 1.1)
     ax.set_ylim(len(rows), 0)
-    ax.set_xticks([x + 0.5 for x in range(len(titles))], [_two_lines(t) for t in titles], linespacing=1.1)
+    ax.set_xticks([x + 0.5 for x in range(len(titles))], [_wrapped(t) for t in titles], linespacing=1.1)
     ax.set_yticks([y + 0.5 for y in range(len(rows))], [_name(row) for row in ordered])
     ax.xaxis.tick_top()
     ax.tick_params(length=0)
@@ -73,15 +73,28 @@ def pattern(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple((cell["kind"], cell["degree"]) for cell in row["cells"])
 
 
+def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return in how many columns two layers differ.
+
+    A column counts 1/4 if eps alone makes the difference, 1/2 if neither is invariant and they scale apart.
+    """
+    total = 0.0
+    for a, b in zip(one["cells"], other["cells"], strict=True):
+        kinds = {a["kind"], b["kind"]}
+        if len(kinds) == 1:
+            total += 0.0 if a["degree"] == b["degree"] else 0.5
+        else:
+            total += 0.25 if kinds == {"invariant", "invariant up to eps"} else 1.0
+    return total
+
+
 def clustering(rows: Sequence[dict[str, Any]]) -> np.ndarray:
-    """Return SciPy's linkage of the patterns: average linkage of the share of columns that differ."""
-    codes: dict[Any, int] = {}
-    coded = np.array([[codes.setdefault(cell, len(codes)) for cell in pattern(row)] for row in rows])
-    distances = pdist(coded, "hamming")
+    """Return SciPy's linkage of the layers by their distance."""
+    distances = np.array([distance(a, b) for a, b in itertools.combinations(rows, 2)])
     return np.asarray(optimal_leaf_ordering(linkage(distances, "average"), distances))
 
 
-def power(degree: float) -> str:
+def power(degree: int | float) -> str:
     r"""Return a power of delta in mathtext: 1, 2 or a fraction.
 
     >>> print(power(-0.5))
@@ -118,8 +131,8 @@ def _draw_tree(tree: Axes, links: np.ndarray, count: int) -> None:
     tree.set_ylim(count, 0)
     tree.set_xlim(-0.02, max(map(max, drawn["dcoord"])) * 1.02)
     tree.set_yticks([])
-    tree.set_xticks([0, 0.5])
-    tree.set_xlabel("share of columns that differ")
+    tree.set_xticks([0, 1, 2, 3])
+    tree.set_xlabel("columns\nthat differ")
     tree.spines[["left", "right", "top"]].set_visible(False)
 
 
@@ -129,10 +142,9 @@ def _name(row: dict[str, Any]) -> str:
     return f"{row['layer']} (eval)" if frozen else str(row["layer"])
 
 
-def _two_lines(title: str) -> str:
-    """A heading with its last word, the action, on a line of its own."""
-    subject, _, action = title.rpartition(" ")
-    return f"{subject}\n{action}"
+def _wrapped(title: str) -> str:
+    """A heading in lines of at most 11 characters, never broken inside a word."""
+    return "\n".join(textwrap.wrap(title, 11, break_long_words=False, break_on_hyphens=False))
 
 
 def _size(ax: Axes) -> float:
