@@ -30,7 +30,7 @@ class Claim:
     """One claimed cell: the verdict, and where it is a No the k of `f(delta .) = delta^k f(.)` at eps = 0."""
 
     kind: Literal["invariant", "invariant up to eps", "not invariant"]
-    degree: float | None = None
+    degree: int | float | None = None
 
     @property
     def holds(self) -> bool:
