@@ -1,12 +1,13 @@
 """The public calls: check a row, measure one error, assert one invariance."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from normgeom._types import AnyData, AnyWeight
-from normgeom.invariance import exact, numeric, symbolic
+from normgeom.invariance import exact, graph, numeric, symbolic
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate, relative_change
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
@@ -19,7 +20,12 @@ ENGINES: dict[str, Callable[..., Verdict]] = {
     "numeric": numeric.judge,
     "exact": exact.judge,
     "symbolic": symbolic.judge,
+    "graph": graph.judge,
+    "abstract": graph.judge_abstractly,
 }
+OF_NORMS = ("numeric", "exact", "symbolic")
+OF_CODE = ("numeric", "abstract", "graph")
+ON_GRAPHS = ("graph", "abstract")
 
 
 def check(
@@ -46,7 +52,8 @@ def check(
             other engines take the smallest sizes that decide, so that their evidence can be read.
         inputs: inputs of its points, at least 2; 4 if not given.
         cases: cases of its points, at least 3; 6 if not given.
-        engines: names from `numeric`, `exact`, `symbolic`; all that apply if not given.
+        engines: names from `numeric`, `exact`, `symbolic`, `graph`, `abstract`. If not given, the first three
+            for a norm, and for other layers those that see its code: `numeric`, `graph`, `abstract`.
         weight: a weight to measure at, shape (units, inputs); drawn from a Gaussian if not given.
         data: data to measure at, shape (cases, inputs); likewise. The other engines draw their own.
         eps: replaces the layer's eps.
@@ -77,16 +84,19 @@ def check(
     numeric.check_arrays(weight, data)
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
+    graphs = _Graphs(subject, weight, data, sizes)
 
     def cell(transform: Any) -> Verdict:
         if _moves_nothing(subject, transform, sizes):
             reason = "the element given moves neither weight nor data, so it decides nothing"
             return Verdict(kind=Kind.UNDECIDED, reason=reason, **verdict_subject(subject, transform, ""))
+        seen = graphs.at(transform) if set(names) & set(ON_GRAPHS) else None
+        options: dict[str, dict[str, Any]] = {name: {"graph": seen} for name in ON_GRAPHS}
+        options["numeric"] = {**point, "seen": graph.with_hidden_eps(subject, seen)}
         said = []
         for name in names:
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            options = point if name == "numeric" else {}
-            said.append(ENGINES[name](subject, transform, generator=fork, **options))
+            said.append(ENGINES[name](subject, transform, generator=fork, **options.get(name, {})))
         return settle(said)
 
     return InvarianceRow(subject.name, tuple(cell(t) for t in actions))
@@ -127,13 +137,39 @@ def _moves_nothing(layer: Layer, transform: Any, sizes: dict[str, int | None]) -
 def _engines(layer: Layer, engines: Sequence[str] | None) -> list[str]:
     """Return the engines to run: those asked for, else all that can see the layer."""
     if engines is None:
-        return list(ENGINES) if isinstance(layer, NormLayer) else ["numeric"]
+        return list(OF_NORMS if isinstance(layer, NormLayer) else OF_CODE)
     names = [engines] if isinstance(engines, str) else list(engines)
     if unknown := [n for n in names if n not in ENGINES]:
         raise ValueError(f"engines must be among {', '.join(ENGINES)}; got {', '.join(map(str, unknown))}.")
     if not names:
         raise ValueError(f"at least one engine is needed, from {', '.join(ENGINES)}; got none.")
     return names
+
+
+@dataclass
+class _Graphs:
+    """The graphs of a layer, exported once for each size."""
+
+    layer: Layer
+    weight: torch.Tensor | None
+    data: torch.Tensor | None
+    sizes: dict[str, int | None]
+    known: dict[Any, graph.Graph | graph.NoGraph] = field(default_factory=dict)
+
+    def at(self, transform: Any) -> graph.Graph | graph.NoGraph:
+        """Return the graph at the sizes of the arrays given, else those that a transform takes; or why not."""
+        sizes = numeric.sizes_of(self.layer, self.weight, self.data, self.sizes)
+        drawn = Sizes.of(self.layer, transform, numeric.USUAL, **sizes).shapes(self.layer)
+        shapes = tuple(
+            size if array is None else tuple(array.shape)
+            for size, array in zip(drawn, (self.weight, self.data), strict=True)
+        )
+        if shapes not in self.known:
+            try:
+                self.known[shapes] = graph.export(self.layer, *shapes)
+            except graph.NoGraph as why:
+                self.known[shapes] = why
+        return self.known[shapes]
 
 
 def invariance_table(

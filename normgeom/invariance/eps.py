@@ -8,16 +8,21 @@ from normgeom.invariance.measure import Measurement, measure, size_of_summed_inp
 from normgeom.layers import FunctionLayer, Layer, NormLayer
 
 BARE = 4.0  # tolerances: a decomposition makes more roundoffs than a norm, and eps is what is on trial
-GROWN = 256.0  # the factor of what the action scales at which an eps must matter less
+GROWN = 256.0  # the factor of weights or data at which an eps must matter less
+SLACK = 2.0  # an eps outside the root falls as 1/GROWN to first order only
 
 
-def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
+def explained_by_eps(
+    layer: Layer, measured: list[Measurement], generator: torch.Generator, seen: Layer | None = None
+) -> bool:
     """Whether eps alone breaks the invariance.
 
     Where the statistics are known, every output must follow the law of eps, which says the same as equality
     at eps = 0 and has no 0/0. Elsewhere the layer is evaluated without eps, and compared where it is finite
-    and no larger than rounding over a root of nothing would make it.
+    and no larger than rounding over a root of nothing would make it. An eps that the layer does not tell is
+    the one that `seen`, its graph as a layer, has.
     """
+    layer = seen or layer
     if not layer.eps:
         return False
     if all(m.law is not None for m in measured):
@@ -31,10 +36,12 @@ def explained_by_eps(layer: Layer, measured: list[Measurement], generator: torch
     return all(_holds_bare(bare, m, generator) and _fades(layer, m, generator) for m in measured)
 
 
-def broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> bool:
-    """Whether a layer's eps, invisible at ordinary points, shows where it matters most (a clamp)."""
-    told = isinstance(layer, NormLayer | FunctionLayer)  # by its statistics, or by nothing
-    if told or not layer.eps or not _scales(measured[0].element):
+def broken_near_eps(
+    layer: Layer, measured: list[Measurement], generator: torch.Generator, seen: Layer | None = None
+) -> bool:
+    """Whether a module's or a graph's eps, invisible at ordinary points, shows where it matters most (a clamp)."""
+    layer = seen or layer
+    if isinstance(layer, NormLayer) or not layer.eps or not _scales(measured[0].element):
         return False
     m = measured[0]
     usual = size_of_summed_inputs(m.weight, m.data) or 1.0
@@ -64,6 +71,9 @@ def _holds_bare(bare: Layer, m: Measurement, generator: torch.Generator) -> bool
 
 
 def _fades(layer: Layer, m: Measurement, generator: torch.Generator) -> bool:
-    """Whether the change falls as eps must make it fall when what the action moves grows."""
-    grown = measure(layer, m.element, *_scaled(m, GROWN), generator=generator, wide=m.weight.dtype)
-    return grown.error <= 2 * m.error / GROWN + grown.tolerance
+    """Whether the change falls as eps must make it fall when the weights grow, or the data."""
+    for weight, data in ((m.weight * GROWN, m.data), (m.weight, m.data * GROWN)):
+        grown = measure(layer, m.element, weight, data, generator=generator, wide=m.weight.dtype)
+        if grown.error <= SLACK * m.error / GROWN + grown.tolerance:
+            return True
+    return False

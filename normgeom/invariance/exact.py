@@ -189,10 +189,13 @@ def _point(
         return weight, data, lifted_transform(transform, lambda f: f)
     if not hasattr(transform, "sign"):
         raise NotExact(f"{transform.__name__} has no exact elements: it is not one of normgeom's actions")
-    return weight, data, transform(_parameter(transform, transform.shape(weight, data), generator, simple))  # type: ignore[attr-defined]
+    shape = transform.shape(weight, data)  # type: ignore[attr-defined]
+    return weight, data, transform(rational_parameter(transform, shape, generator, simple))
 
 
-def _parameter(transform: Any, shape: tuple[int, ...], generator: torch.Generator, simple: bool) -> Any:
+def rational_parameter(
+    transform: Any, shape: tuple[int, ...], generator: torch.Generator, simple: bool
+) -> Any:
     """A rational parameter: scales with the class's sign, or shifts; a simple one moves one entry only."""
     if transform.sign is None:
         neutral, choices = Fraction(0), [Fraction(f) for f in (1, 2, -1, 3, -3, -2)]

@@ -36,6 +36,7 @@ def judge(
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "cpu",
     draws: int = DRAWS,
+    seen: Layer | None = None,
     **sizes: int | None,
 ) -> Verdict:
     """Return the numeric verdict on one cell.
@@ -50,6 +51,7 @@ def judge(
         dtype: the type the layer is evaluated in.
         device: where it is evaluated.
         draws: how many points and elements.
+        seen: the layer's graph as a layer, where that shows an eps that the layer does not tell.
         sizes: `units`, `inputs`, `cases` of drawn points.
     """
     about = subject(layer, transform, "numeric")
@@ -73,7 +75,7 @@ def judge(
     ]
     confirmed = measured if wide == dtype else [_again(layer, m, generator, wide) for m in measured]
     worst = max(measured, key=_badness)
-    decided = _decide(layer, confirmed, generator)
+    decided = _decide(layer, confirmed, generator, seen)
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
         if worst.tolerance > BLIND:
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
@@ -84,14 +86,16 @@ def judge(
     return Verdict(**({"error": worst.error, "tolerance": worst.tolerance} | decided), **about)
 
 
-def _decide(layer: Layer, measured: list[Measurement], generator: torch.Generator) -> dict[str, Any]:
+def _decide(
+    layer: Layer, measured: list[Measurement], generator: torch.Generator, seen: Layer | None
+) -> dict[str, Any]:
     """Return kind and evidence from measurements in the widest type."""
     worst = max(measured, key=_badness)
     if not math.isfinite(worst.error):
         return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
-    if all(m.within for m in measured) and not broken_near_eps(layer, measured, generator):
+    if all(m.within for m in measured) and not broken_near_eps(layer, measured, generator, seen):
         return {"kind": Kind.INVARIANT}
-    if explained_by_eps(layer, measured, generator):
+    if explained_by_eps(layer, measured, generator, seen):
         most = max(measured, key=lambda m: m.error)
         return {"kind": Kind.UP_TO_EPS, "predicted": most.predicted, "error": most.error}
     if _out_of_range(worst):
@@ -150,18 +154,27 @@ def _point(
 ) -> Point:
     """Return a point whose weight and data are those given, checked, or drawn from a Gaussian."""
     check_arrays(*given)
-    known = {k: None if a is None else a.shape[0] for k, a in zip(("units", "cases"), given, strict=True)}
-    known["inputs"] = _inputs(layer, *given)
-    for name, found in known.items():
-        if found is not None and sizes.get(name) not in (None, found):
-            raise ValueError(f"{name}={sizes[name]} was asked for, but the arrays given have {found} {name}.")
-    wanted = sizes | {k: v for k, v in known.items() if v is not None}
-    size = Sizes.of(layer, transform, USUAL, **wanted)
+    size = Sizes.of(layer, transform, USUAL, **sizes_of(layer, *given, sizes))
     weight, data = (
         (torch.randn(shape, generator=generator, dtype=torch.float64) if array is None else array)
         for array, shape in zip(given, size.shapes(layer), strict=True)
     )
     return weight.to(device, dtype), data.to(device, dtype)
+
+
+def sizes_of(
+    layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None, asked: dict[str, int | None]
+) -> dict[str, int | None]:
+    """Return the sizes asked for with those of the arrays given; raise an error where they differ."""
+    known = {
+        "units": None if weight is None else weight.shape[0],
+        "inputs": _inputs(layer, weight, data),
+        "cases": None if data is None else data.shape[0],
+    }
+    for name, found in known.items():
+        if found is not None and asked.get(name) not in (None, found):
+            raise ValueError(f"{name}={asked[name]} was asked for, but the arrays given have {found} {name}.")
+    return asked | {k: v for k, v in known.items() if v is not None}
 
 
 def _inputs(layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None) -> int | None:

@@ -59,7 +59,10 @@ class Witness:
 
 @dataclass(frozen=True)
 class Proof:
-    """An identity that settles a cell, as text and as LaTeX, and the sizes it was checked at."""
+    """An identity that settles a cell, as text and as LaTeX, and the sizes it was checked at (0: any).
+
+    `how` says over what: free symbols, 50 digits at random points, or rules for every size.
+    """
 
     text: str
     latex: str
@@ -67,10 +70,13 @@ class Proof:
     units: int
     inputs: int
     cases: int
+    how: str = "free symbols"
 
     def __str__(self) -> str:
         """The identity with its sizes."""
-        return f"{self.text}\n(free symbols, {self.units} units, {self.inputs} inputs, {self.cases} cases)"
+        if not self.units:
+            return f"{self.text}\n({self.how})"
+        return f"{self.text}\n({self.how}, {self.units} units, {self.inputs} inputs, {self.cases} cases)"
 
 
 @dataclass(frozen=True, eq=False)

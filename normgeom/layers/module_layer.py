@@ -51,6 +51,11 @@ class ModuleLayer:
                 part.eps = min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
         return dataclasses.replace(self, module=module)
 
+    def in_double(self: Own) -> Own:
+        """Return the layer with a copy of the module in float64."""
+        typed = self.in_type(torch.float64)
+        return dataclasses.replace(typed, module=copied(typed.module).double())
+
     @property
     def units(self) -> int | None:
         """The number of units that the module fixes, or None."""

@@ -1,0 +1,1 @@
+"""How each tensor of a graph answers to an action, at every size at once."""

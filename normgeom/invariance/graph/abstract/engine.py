@@ -1,0 +1,114 @@
+"""The abstract engine: how every tensor of a layer's graph answers to an action, whatever the numbers.
+
+The rules ask nothing of sizes but that views do not cut across an axis, so what they prove holds at every
+size. They may find nothing; they never call invariant what is not.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from normgeom.invariance.graph.abstract.axes import fresh
+from normgeom.invariance.graph.abstract.forms import DELTA, SHIFT, UNCHANGED, Form, Scaled, Shifted, Unknown
+from normgeom.invariance.graph.abstract.interpret import Answer, interpret
+from normgeom.invariance.graph.exported import Graph, NoGraph
+from normgeom.invariance.graph.samples import shapes
+from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
+from normgeom.layers import Layer
+
+AXES = {"units": [0], "cases": [0]}
+NOTHING = 1e-12
+
+
+def judge(
+    layer: Layer, transform: Any, *, generator: torch.Generator, graph: Graph | NoGraph, **_: Any
+) -> Verdict:
+    """Return the verdict of the rules on one cell, for every size.
+
+    Args:
+        layer: the layer that was exported.
+        transform: an action's class, or one element, for which what holds for its class holds.
+        generator: not used: nothing is drawn, but for one fixed point at which the outputs must vary.
+        graph: the exported layer, or why there is none.
+    """
+    about = subject(layer, transform, "abstract")
+    if isinstance(graph, NoGraph):
+        return Verdict(kind=Kind.UNDECIDED, reason=f"abstract: {graph}", **about)
+    steps = list(getattr(transform, "steps", (transform,)))
+    if not steps or any(not hasattr(step, "moves") for step in steps):
+        reason = f"abstract: {about['transform']} is not one of normgeom's actions"
+        return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
+    answers = [_answer_to(graph, step) for step in steps]
+    if _constant(layer, graph):
+        reason = f"abstract: the outputs of {layer.name} are constant at this size"
+        return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
+    if all(answer.form == UNCHANGED for answer in answers):
+        return Verdict(**(_invariant(graph, answers) | about))
+    if transform is steps[0] and isinstance(transform, type) and isinstance(answers[0].form, Scaled):
+        return Verdict(**(_scaled(transform, answers[0]) | about))
+    reason = "; ".join(filter(None, map(_why, answers)))
+    return Verdict(kind=Kind.UNDECIDED, reason=f"abstract: {reason}", **about)
+
+
+def _answer_to(graph: Graph, action: Any) -> Answer:
+    """How the outputs answer to an action, found once for its class."""
+    kind = action if isinstance(action, type) else type(action)
+    key = ("answer", kind)
+    if key not in graph.found:
+        weight, data = shapes(graph)
+        moved = form_of(kind, weight if kind.moves == "weight" else data)  # type: ignore[attr-defined]
+        forms = (moved, UNCHANGED) if kind.moves == "weight" else (UNCHANGED, moved)  # type: ignore[attr-defined]
+        graph.found[key] = interpret(graph, *forms)
+    return graph.found[key]
+
+
+def form_of(action: Any, shape: tuple[int, ...]) -> Form:
+    """Return the form of the array, of this shape, that a class of actions moves."""
+    inputs = [1] if action.constant_over_positions else list(range(1, len(shape)))
+    axes = [] if action.axis is None else AXES.get(action.axis, inputs)
+    along = fresh(shape, axes)
+    return Scaled(Fraction(1), action.sign == -1, along, DELTA) if action.sign else Shifted(SHIFT, along)
+
+
+def _invariant(graph: Graph, answers: list[Answer]) -> dict[str, Any]:
+    """The verdict on unchanged outputs: up to eps where one meets what is scaled."""
+    places = "; ".join(dict.fromkeys(str(place) for answer in answers for place in answer.met))
+    count = sum(node not in graph.inputs for node in graph.needed)
+    text = f"by the rules of its {count} operators the outputs do not change" + (
+        " at eps = 0" if places else ""
+    )
+    proof = Proof(text, r"f(T(W, X)) = f(W, X)", "", 0, 0, 0, how="every size")
+    return {"kind": Kind.UP_TO_EPS if places else Kind.INVARIANT, "proof": proof, "reason": places}
+
+
+def _constant(layer: Layer, graph: Graph) -> bool:
+    """Whether the outputs are one constant at a random point, so that they show nothing."""
+    if "constant" not in graph.found:
+        generator = torch.Generator().manual_seed(0)
+        point = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes(graph)]
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = layer(*point).double()
+        graph.found["constant"] = bool(
+            (outputs - outputs.mean()).abs().max() <= NOTHING * outputs.abs().max()
+        )
+    return graph.found["constant"]
+
+
+def _scaled(transform: Any, answer: Answer) -> dict[str, Any]:
+    """The verdict on outputs that are scaled; they are not 0, since they are not constant."""
+    form = answer.form
+    assert isinstance(form, Scaled)
+    outer = {None: [], "units": [1], "cases": [0]}.get(transform.axis, [])
+    lawful = form.label == DELTA and form.along == fresh(
+        answer.shape, [a for a in outer if a < len(answer.shape)]
+    )
+    degree = int(form.power) if lawful and form.power.denominator == 1 and not answer.met else None
+    return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": degree is not None and form.odd}
+
+
+def _why(answer: Answer) -> str:
+    """Where the law of an action is lost."""
+    if isinstance(answer.form, Unknown):
+        return f"its law is lost at {answer.form.why}"
+    return "" if answer.form == UNCHANGED else "the outputs are moved by an amount that may be 0"

@@ -1,0 +1,193 @@
+"""How each ATen operator answers to an action, given how its arguments do: one line an operator.
+
+A rule sees forms, shapes and constants, and no numbers. An operator without a rule keeps what does not
+change: a function of unchanged arguments is unchanged, unless it draws random numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from normgeom.invariance.graph.abstract import linear, pointwise, shaping
+from normgeom.invariance.graph.abstract.forms import UNCHANGED, Form, Lost, Scaled
+from normgeom.invariance.graph.abstract.operand import Operand
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator: its arguments with operands for tensors, and the shape of its result."""
+
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    shape: tuple[int, ...]
+    key: Any
+
+    def get(self, place: int, name: str, default: Any) -> Any:
+        """Return an argument by place or name."""
+        if len(self.arguments) > place:
+            return self.arguments[place]
+        return self.options.get(name, default)
+
+    @property
+    def x(self) -> Operand:
+        """The first operand."""
+        return self.arguments[0]
+
+    @property
+    def y(self) -> Operand:
+        """The second operand; a number is unchanged."""
+        other = self.arguments[1]
+        return other if isinstance(other, Operand) else number(other)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The axes of a reduction, all if none are given."""
+        dims = self.get(1, "dim", None)
+        dims = [dims] if isinstance(dims, int) else list(dims or range(len(self.x.shape)))
+        return tuple(sorted(d % len(self.x.shape) for d in dims))
+
+    @property
+    def keepdim(self) -> bool:
+        """Whether a reduction keeps its axes."""
+        return bool(self.get(2, "keepdim", False))
+
+
+Rule = Callable[[Call], Any]
+
+
+def number(value: Any) -> Operand:
+    """Return a number in the code as an operand."""
+    return Operand(UNCHANGED, (), ("number", value), is_zero=value == 0)
+
+
+def added(call: Call, sign: int) -> Form:
+    """A sum or difference with a factor `alpha`."""
+    alpha = call.options.get("alpha", 1)
+    first = call.x if isinstance(call.x, Operand) else number(call.x)
+    if alpha == 1:
+        return pointwise.plus(first, call.y, call.shape, sign)
+    other = Operand(
+        pointwise.times(call.y, number(alpha), call.y.shape), call.y.shape, ("times", alpha, call.y.key)
+    )
+    return pointwise.plus(first, other, call.shape, sign)
+
+
+def powered(call: Call) -> Form:
+    """A power; the exponent must be a number in the code."""
+    if isinstance(call.arguments[1], Operand) or not isinstance(call.arguments[0], Operand):
+        raise Lost("a power whose exponent is a tensor")
+    return pointwise.raised(call.x, call.arguments[1])
+
+
+def bounded(call: Call) -> Form:
+    """A clamp: by 0 it commutes with positive factors."""
+    low, high = call.get(1, "min", None), call.get(2, "max", None)
+    if all(bound is None or (isinstance(bound, int | float) and bound == 0) for bound in (low, high)):
+        return pointwise.positively(call.x)
+    raise Lost("it bounds what the action moves by a constant")
+
+
+def chosen(call: Call) -> Form:
+    """`where(condition, x, y)` with an unchanged condition."""
+    condition, x, y = (a if isinstance(a, Operand) else number(a) for a in call.arguments)
+    if condition.form != UNCHANGED:
+        raise Lost("a condition that the action changes")
+    return pointwise.same(x, y, call.shape)
+
+
+def random(call: Call) -> Form:
+    """Random numbers."""
+    raise Lost("it draws random numbers")
+
+
+def _over_all(rule: Callable[[Operand, tuple[int, ...], bool, str], Form], name: str) -> Rule:
+    return lambda c: rule(c.x, c.dims, c.keepdim, name)
+
+
+def _spread(call: Call) -> Form:
+    return linear.spread(call.x, call.dims, bool(call.options.get("keepdim", False)))
+
+
+def _mean_of(call: Call) -> Form:
+    return linear.reduced(call.x, call.dims, bool(call.options.get("keepdim", False)), "mean")
+
+
+def _singular_values(call: Call) -> list[Form]:
+    if not isinstance(call.x.form, Scaled) or call.x.form.along:
+        raise Lost("singular values of what is not scaled as a whole")
+    unknown = Lost("singular vectors are known but for their signs")
+    return [unknown, call.x.form.to(call.x.form.power, False), unknown]  # type: ignore[list-item]
+
+
+def _vector_length(call: Call) -> Form:
+    dims = call.get(2, "dim", None)
+    dims = [dims] if isinstance(dims, int) else list(dims or range(len(call.x.shape)))
+    return linear.length(
+        call.x, tuple(d % len(call.x.shape) for d in dims), bool(call.get(3, "keepdim", False))
+    )
+
+
+def _pooled(axes: int) -> Rule:
+    return lambda c: linear.pooled(c.x, axes, any(c.get(3, "padding", (0,))), c.shape, ("pool", *c.key[1:]))
+
+
+def _parts(call: Call) -> list[Form]:
+    axis = call.get(2, "dim", 0) % len(call.x.shape)
+    shapes = [tuple(n if a == axis else s for a, s in enumerate(call.x.shape)) for n in call.arguments[1]]
+    return [shaping.taken(call.x, axis, s, (call.key, i), keeps=True) for i, s in enumerate(shapes)]
+
+
+KEEP = ("clone", "alias", "detach", "_to_copy", "lift_fresh_copy", "contiguous", "neg_", "cumsum")
+HALF = Fraction(1, 2)
+RULES: dict[str, Rule] = {
+    **{f"aten.{n}": lambda c: c.x.form for n in ("clone", "alias", "detach", "_to_copy", "lift_fresh_copy")},
+    **{f"aten.{n}": _over_all(linear.reduced, n) for n in ("sum", "mean", "amax", "amin")},
+    **{
+        f"aten.{n}": lambda c: pointwise.compared(c.x, c.y, c.shape)
+        for n in ("lt", "le", "gt", "ge", "eq", "ne")
+    },
+    **{f"aten.{n}": lambda c: pointwise.larger(c.x, c.y, c.shape) for n in ("maximum", "minimum")},
+    **{
+        f"aten.{n}": lambda c: shaping.viewed(c.x, c.shape)
+        for n in ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze")
+    },
+    **{f"aten.avg_pool{n}d": _pooled(n) for n in (1, 2, 3)},
+    **{f"aten.{n}": lambda c: linear.product(c.x, c.y, c.shape) for n in ("mm", "bmm")},
+    "aten.add": lambda c: added(c, 1),
+    "aten.sub": lambda c: added(c, -1),
+    "aten.mul": lambda c: pointwise.times(c.x, c.y, c.shape),
+    "aten.div": lambda c: pointwise.times(c.x, c.y, c.shape, -1),
+    "aten.neg": lambda c: pointwise.times(c.x, number(-1), c.shape),
+    "aten.pow": powered,
+    "aten.square": lambda c: pointwise.raised(c.x, 2),
+    "aten.sqrt": lambda c: pointwise.raised(c.x, HALF),
+    "aten.rsqrt": lambda c: pointwise.raised(c.x, -HALF),
+    "aten.reciprocal": lambda c: pointwise.raised(c.x, -1),
+    "aten.abs": lambda c: pointwise.size(c.x),
+    "aten.sign": lambda c: pointwise.sign(c.x),
+    "aten.log": lambda c: pointwise.logarithm(c.x),
+    "aten.relu": lambda c: pointwise.positively(c.x),
+    "aten.leaky_relu": lambda c: pointwise.positively(c.x),
+    "aten.clamp": bounded,
+    "aten.clamp_min": bounded,
+    "aten.where": chosen,
+    "aten.var": _spread,
+    "aten.var_mean": lambda c: [_spread(c), _mean_of(c)],
+    "aten.linalg_vector_norm": _vector_length,
+    "aten.addmm": lambda c: linear.added_product(*c.arguments[:3], c.shape),
+    "aten.convolution": lambda c: linear.convolved(*c.arguments[:3], c.arguments[3:], c.shape),
+    "aten.permute": lambda c: shaping.permuted(c.x, c.arguments[1]),
+    "aten.t": lambda c: shaping.permuted(c.x, [1, 0]),
+    "aten.expand": lambda c: shaping.expanded(c.x, c.shape),
+    "aten.slice": lambda c: shaping.taken(c.x, c.get(1, "dim", 0), c.shape, c.key, keeps=True),
+    "aten.select": lambda c: shaping.taken(c.x, c.get(1, "dim", 0), c.shape, c.key, keeps=False),
+    "aten.flip": lambda c: shaping.taken(c.x, c.arguments[1][0], c.shape, c.key, keeps=True),
+    "aten.cat": lambda c: shaping.joined(c.arguments[0], c.get(1, "dim", 0), c.shape, new=False),
+    "aten.stack": lambda c: shaping.joined(c.arguments[0], c.get(1, "dim", 0), c.shape, new=True),
+    "aten.split_with_sizes": _parts,
+    "aten.constant_pad_nd": lambda c: shaping.padded(
+        c.x, c.arguments[1], c.get(2, "value", 0.0), c.shape, c.key
+    ),
+    "aten._linalg_svd": _singular_values,
+}

@@ -1,0 +1,83 @@
+"""The layer that a graph is when every eps found in it is another number: what the numeric engine compares with."""
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from normgeom._types import AnyData, AnyWeight
+from normgeom.invariance.graph.eps_places import eps_places
+from normgeom.invariance.graph.exported import Graph, NoGraph
+from normgeom.layers import Layer
+
+
+@dataclass(eq=False)
+class GraphLayer:
+    """A graph as a layer, in float64, at the size that it was exported for.
+
+    Attributes:
+        layer: the layer whose graph it is.
+        graph: the graph.
+        eps: what stands in the place of every eps found in the graph; the largest found if not given.
+    """
+
+    layer: Layer
+    graph: Graph
+    eps: float = -1.0
+    _module: fx.GraphModule = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Put the eps in its places."""
+        places = eps_places(self.graph)
+        given = self.eps >= 0
+        self.eps = self.eps if given else max((p.value for p in places), default=0.0)
+        self._module = fx.GraphModule(self.graph.module, copy.deepcopy(self.graph.module.graph))
+        nodes = {node.name: node for node in self._module.graph.nodes}
+        for known in places if given else ():
+            node = nodes[known.node.name]
+            node.args = (node.args[0], self._operand(node), *node.args[2:])
+        self._module.recompile()
+
+    @property
+    def name(self) -> str:
+        """The layer's name."""
+        return self.layer.name
+
+    @property
+    def mode(self) -> str:
+        """The layer's mode."""
+        return self.layer.mode
+
+    @property
+    def units(self) -> int | None:
+        """The units that it was exported for."""
+        return self.graph.weight.meta["val"].shape[0]
+
+    def with_eps(self, eps: float) -> "GraphLayer":
+        """Return the same graph with another eps in every place."""
+        return GraphLayer(self.layer, self.graph, eps)
+
+    def __call__(self, weight: AnyWeight, data: AnyData, /) -> torch.Tensor:
+        """Return the outputs of the graph."""
+        given = {"weight": weight, "data": data}
+        held = [given[v] if isinstance(v, str) else v.to(weight.device) for v in self.graph.inputs.values()]
+        names = [node.name for node in self.graph.module.graph.output_node().all_input_nodes]
+        return self._module(*held)[names.index(self.graph.output.name)]
+
+    def _operand(self, node: fx.Node) -> object:
+        """The eps as what the node's operator takes: a number, or a tensor of one."""
+        if not isinstance(node.args[1], fx.Node):
+            return self.eps
+        with self._module.graph.inserting_before(node):
+            return self._module.graph.call_function(
+                torch.ops.aten.full.default, ([], self.eps), {"dtype": torch.float64}
+            )
+
+
+def with_hidden_eps(layer: Layer, graph: Graph | NoGraph | None) -> GraphLayer | None:
+    """Return the graph as a layer if it shows an eps that the layer does not tell, else None."""
+    if not isinstance(graph, Graph):
+        return None
+    found = {place.value for place in eps_places(graph)}
+    return GraphLayer(layer, graph) if found - {layer.eps} else None

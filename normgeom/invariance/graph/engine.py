@@ -1,0 +1,171 @@
+"""The graph engine: the layer's own operators on numbers of 50 digits, at random rational points.
+
+Equality to 40 digits at several points and elements is an identity but for a coincidence of 40 digits; a
+change is a counterexample.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from normgeom.invariance._points import DEGREES, NotExact
+from normgeom.invariance.graph.digits import NoValue, precision
+from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
+from normgeom.invariance.graph.evaluate import refuse_unknown, size
+from normgeom.invariance.graph.exported import Graph, NoGraph, operator
+from normgeom.invariance.graph.samples import SAME, Sample, element_at, outputs_at, rational_point, sample
+from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
+from normgeom.layers import Layer
+
+POINTS = 3
+TRIES = 4
+SEEN = 1e-12  # a smaller change may come from a constant of the code that was rounded
+CHEAP = 3_000  # up to here a point of small integers is looked for
+ENOUGH = 300_000  # operations of one evaluation; beyond, one takes seconds
+LARGE_EPS, LARGE_BOUND = 0.375, 1e6  # where an eps must matter if it matters at all
+
+
+def judge(
+    layer: Layer, transform: Any, *, generator: torch.Generator, graph: Graph | NoGraph, **_: Any
+) -> Verdict:
+    """Return the verdict of the layer's own code on one cell.
+
+    Args:
+        layer: the layer that was exported.
+        transform: an action's class, whose elements are drawn, or one element.
+        generator: draws points and elements.
+        graph: the exported layer, or why there is none.
+    """
+    about = subject(layer, transform, "graph")
+    try:
+        if isinstance(graph, NoGraph):
+            raise graph
+        refuse_unknown(graph)
+        if (operations := size(graph)) > ENOUGH:
+            raise NoGraph(f"{operations} operations on numbers of 50 digits take long; ask for fewer units")
+        with precision():
+            return Verdict(**(_decide(graph, layer, transform, generator) | about))
+    except (NoGraph, NotExact, NoValue) as why:
+        return Verdict(kind=Kind.UNDECIDED, reason=f"graph: {why}", **about)
+
+
+def _decide(graph: Graph, layer: Layer, transform: Any, generator: torch.Generator) -> dict[str, Any]:
+    """Return kind and evidence; the first point that no eps explains decides."""
+    samples: list[Sample] = []
+    places: list[EpsPlace] = []
+    for weight, data, before in _points(graph, layer, generator):
+        element = element_at(transform, weight, data, generator)
+        try:
+            here = sample(graph, element, weight, data, before=before)
+        except NoValue:
+            continue
+        places = eps_places(graph) if scales(element) else []
+        if here.change > SAME and _change_with(graph, here, {p.node: 0.0 for p in places}) > SAME:
+            return _broken(graph, transform, here, generator)
+        samples.append(here)
+    if not samples:
+        raise NoValue("the layer has no value at the points drawn")
+    if max(s.change for s in samples) > SAME or _change_with(graph, samples[0], _enlarged(places)) > SAME:
+        return _up_to_eps(places, max(s.change for s in samples))
+    return {"kind": Kind.INVARIANT, "tolerance": float(SAME), "proof": _proof(graph, samples)}
+
+
+def _points(graph: Graph, layer: Layer, generator: torch.Generator) -> list[tuple[Any, Any, Any]]:
+    """The points of a graph with its outputs there, drawn once and compared with the layer's."""
+    if "points" not in graph.found:
+        points = []
+        for _ in range(POINTS):
+            weight, data = rational_point(graph, generator)
+            points.append((weight, data, outputs_at(graph, weight, data)))
+        _refuse_another_function(graph, layer, points[0])
+        values = np.concatenate([before.ravel() for _, _, before in points])
+        if max(values) - min(values) <= SAME:
+            raise NoGraph(f"the outputs of {layer.name} are constant at this size")
+        graph.found["points"] = points
+    return graph.found["points"]
+
+
+def _refuse_another_function(graph: Graph, layer: Layer, point: tuple[Any, Any, Any]) -> None:
+    """Raise NoGraph if the graph's exact outputs are not those of the layer, to its rounding."""
+    weight, data, exact = point
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        floats = layer(*(torch.tensor(array.astype(float)) for array in (weight, data)))
+    given, expected = floats.double().numpy(), exact.astype(float)
+    narrowest = min((torch.finfo(t).bits for t in _types(graph)), default=64)
+    allowed = {64: 1e-9, 32: 1e-4}.get(narrowest, 0.1)
+    if given.shape != expected.shape or not np.allclose(given, expected, rtol=allowed, atol=allowed):
+        off = "shape" if given.shape != expected.shape else f"{np.abs(given - expected).max():.2g}"
+        used = ", ".join(dict.fromkeys(operator(n) for n in graph.needed if n not in graph.inputs))
+        raise NoGraph(f"the rules give other outputs than the layer (off by {off}): one of {used} is wrong")
+
+
+def _types(graph: Graph) -> set[torch.dtype]:
+    """The floating-point types that a graph computes in."""
+    values = [node.meta.get("val") for node in graph.needed]
+    return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()}
+
+
+def _broken(graph: Graph, transform: Any, here: Sample, generator: torch.Generator) -> dict[str, Any]:
+    """The evidence of a change that no eps explains."""
+    if here.change < SEEN:
+        reason = (
+            f"graph: the outputs change by {here.change:.1g}, as a rounded constant of the code may make them"
+        )
+        return {"kind": Kind.UNDECIDED, "reason": reason}
+    degree = next((k for k in DEGREES if here.follows(k)), None)
+    simple = _simple(graph, transform, generator) if size(graph) < CHEAP else None
+    return {
+        "kind": Kind.NOT_INVARIANT,
+        "degree": degree,
+        "flips": degree is not None and here.flips,
+        "witness": (simple or here).witness(),
+    }
+
+
+def scales(element: Any) -> bool:
+    """Whether an element scales anything: eps does nothing to a pure shift."""
+    return any(getattr(step, "sign", None) is not None for step in getattr(element, "steps", (element,)))
+
+
+def _enlarged(places: list[EpsPlace]) -> dict[Any, float]:
+    return {p.node: LARGE_BOUND if p.bounds else LARGE_EPS for p in places}
+
+
+def _change_with(graph: Graph, here: Sample, constants: dict[Any, float]) -> float:
+    """The change at the same point and element with other constants; infinite if there is no value."""
+    if not constants:
+        return here.change
+    try:
+        return sample(graph, here.element, here.weight, here.data, constants=constants).change
+    except NoValue:
+        return float("inf")
+
+
+def _up_to_eps(places: list[EpsPlace], change: float) -> dict[str, Any]:
+    """The verdict with the places where eps is added."""
+    return {"kind": Kind.UP_TO_EPS, "error": change, "reason": "; ".join(dict.fromkeys(map(str, places)))}
+
+
+def _proof(graph: Graph, samples: list[Sample]) -> Proof:
+    """Say what was evaluated."""
+    count = sum(node not in graph.inputs for node in graph.needed)
+    text = (
+        f"the outputs of the layer's own graph ({count} operators) agree to 40 digits at {len(samples)} random "
+        "rational points, each with its own element"
+    )
+    weight, data = samples[0].weight.shape, samples[0].data.shape
+    return Proof(text, r"f(T(W, X)) = f(W, X)", "", weight[0], data[1], data[0], how="50 digits")
+
+
+def _simple(graph: Graph, transform: Any, generator: torch.Generator) -> Sample | None:
+    """A point of small integers where the outputs change visibly, None if a few tries find none."""
+    for _ in range(TRIES):
+        weight, data = rational_point(graph, generator, simple=True)
+        try:
+            found = sample(graph, element_at(transform, weight, data, generator, simple=True), weight, data)
+        except NoValue:
+            continue
+        if found.change > 1e-3:
+            return found
+    return None

@@ -1,0 +1,225 @@
+"""A layer's own code as a graph of ATen operators, each with its place in the source."""
+
+import contextlib
+import dataclasses
+import io
+import logging
+import re
+import types
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import InputKind, OutputKind
+
+from normgeom.invariance.graph.decompositions import DECOMPOSITIONS
+from normgeom.layers import FunctionLayer, Layer, ModuleLayer
+from normgeom.layers.function_layer import WithNewWeight
+
+FAILURES = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError, ArithmeticError)
+FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+LIBRARY = str(Path(torch.__file__).parent)
+PACKAGE = str(Path(__file__).parents[2])
+
+
+class NoGraph(Exception):
+    """The layer has no graph that can be judged; the message names the operator and its place."""
+
+
+@dataclass(eq=False)
+class Graph:
+    """The graph of a layer at one size.
+
+    Attributes:
+        module: the exported graph, in float64.
+        inputs: for every placeholder `weight`, `data` or the value that it holds.
+        output: the node of the outputs.
+        changed: the buffers that a call changes, by the node of their new value.
+        found: what engines have found out about the graph, kept for the next transform.
+    """
+
+    module: fx.GraphModule
+    inputs: dict[fx.Node, Any]
+    output: fx.Node
+    changed: dict[fx.Node, str]
+    found: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def weight(self) -> fx.Node:
+        """The placeholder of the weight."""
+        return next(
+            node for node, value in self.inputs.items() if isinstance(value, str) and value == "weight"
+        )
+
+    @property
+    def data(self) -> fx.Node:
+        """The placeholder of the data."""
+        return next(node for node, value in self.inputs.items() if isinstance(value, str) and value == "data")
+
+    @property
+    def needed(self) -> list[fx.Node]:
+        """The nodes that the outputs depend on, in order."""
+        if "needed" not in self.found:
+            self.found["needed"] = ancestors(self.output)
+        return self.found["needed"]
+
+
+class _Traced(nn.Module):
+    """A layer as a module of two arguments; its parameters and buffers are its own."""
+
+    def __init__(self, layer: Layer):
+        super().__init__()
+        self._layer = layer
+        if isinstance(layer, FunctionLayer):
+            self._layer = dataclasses.replace(layer, function=_called_forward(layer.function))
+        if isinstance(layer, ModuleLayer):
+            self.module = layer.module
+
+    def forward(self, weight: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        if isinstance(self._layer, ModuleLayer):
+            return self._layer.apply(self.module, {}, weight, data)
+        return self._layer(weight, data)
+
+
+def _called_forward(function: Any) -> Any:
+    """The function with the name `forward` in its code: torch keeps the lines of such functions alone."""
+    if isinstance(function, WithNewWeight):
+        return dataclasses.replace(function, function=_called_forward(function.function))
+    if isinstance(function, types.FunctionType):
+        code = function.__code__.replace(co_name="forward")
+        named = types.FunctionType(
+            code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        named.__kwdefaults__ = function.__kwdefaults__
+        return named
+    return function
+
+
+@contextlib.contextmanager
+def _silently() -> Iterator[None]:
+    """Keep torch's warnings, logs and printed graphs of a failed export away, and the random state as it is."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def export(layer: Layer, weight: tuple[int, ...], data: tuple[int, ...]) -> Graph:
+    """Return the graph of a layer for a weight and data of these shapes.
+
+    Args:
+        layer: any layer; its random state, parameters and buffers are left alone.
+        weight: the shape of the weight.
+        data: the shape of the data.
+
+    Raises:
+        NoGraph: if it cannot be exported, with the reason and the line of code.
+    """
+    if isinstance(layer, ModuleLayer):
+        layer = layer.in_double()
+    arguments = tuple(torch.empty(shape, dtype=torch.float64) for shape in (weight, data))
+    try:
+        with _silently():
+            program = torch.export.export(_Traced(layer), arguments, strict=False)
+            table = torch.export.default_decompositions()
+            table.update(DECOMPOSITIONS)
+            program = program.run_decompositions(table)
+    except FAILURES as why:
+        raise NoGraph(f"{layer.name} cannot be exported: {_said(why)}{_raised_at(why)}") from why
+    graph = _read(program)
+    _refuse_changing_buffers(graph)
+    return graph
+
+
+def _read(program: Any) -> Graph:
+    """Take what is needed from an exported program."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    inputs: dict[fx.Node, Any] = {}
+    arguments = iter(("weight", "data"))
+    held = {**program.state_dict, **program.constants}
+    for spec in program.graph_signature.input_specs:
+        node = nodes[spec.arg.name]
+        inputs[node] = next(arguments) if spec.kind is InputKind.USER_INPUT else held[spec.target]
+    outputs = program.graph_signature.output_specs
+    names = [s.arg.name for s in outputs if s.kind is OutputKind.USER_OUTPUT]
+    out = [nodes[name] for name in names if name in nodes]
+    if len(out) != 1 or len(names) != 1:
+        raise NoGraph("a layer must return one tensor; its graph returns others")
+    changed = {nodes[s.arg.name]: s.target for s in outputs if s.kind is OutputKind.BUFFER_MUTATION}
+    return Graph(program.graph_module, inputs, out[0], changed)
+
+
+def _refuse_changing_buffers(graph: Graph) -> None:
+    """Raise NoGraph if the outputs depend on a buffer that a call changes."""
+    for node, name in graph.changed.items():
+        old = [n for n, value in graph.inputs.items() if n in ancestors(node) and not isinstance(value, str)]
+        if node in graph.needed or any(n in graph.needed and n.name.endswith(_flat(name)) for n in old):
+            raise NoGraph(
+                f"the outputs depend on the buffer {name.removeprefix('module.')}, which {describe(node)} changes: fix it first"
+            )
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def ancestors(node: fx.Node) -> list[fx.Node]:
+    """Return a node and all that it depends on, in the order of the graph."""
+    seen, stack = {node}, [node]
+    while stack:
+        for source in stack.pop().all_input_nodes:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return [n for n in node.graph.nodes if n in seen]
+
+
+def operator(node: fx.Node) -> str:
+    """Return the operator's name without its overload, such as `aten.mean`."""
+    packet = getattr(node.target, "overloadpacket", None)
+    return str(packet) if packet is not None else getattr(node.target, "__name__", str(node.target))
+
+
+def place(node: fx.Node) -> str:
+    """Return the line of the user's code that a node comes from, `file.py:14`; torch's own if there is none."""
+    return _innermost(FRAME.findall(node.meta.get("stack_trace") or ""))
+
+
+def describe(node: fx.Node) -> str:
+    """Return a node's operator and its place: `aten.erf, my_norm.py:14`."""
+    return ", ".join(filter(None, [operator(node), place(node)]))
+
+
+def _innermost(frames: list[tuple[str, str]]) -> str:
+    """The innermost frame outside torch and normgeom, else the innermost outside normgeom."""
+    known = [f for f in frames if not f[0].startswith((PACKAGE, "<"))]
+    own = [f for f in known if not f[0].startswith(LIBRARY)] or known
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+def _said(error: BaseException) -> str:
+    """The first line of an error, control flow that depends on values in plain words."""
+    if "data-dependent" in str(error):
+        return "its control flow, or a number it reads, depends on the values of weight or data"
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _raised_at(error: BaseException) -> str:
+    """The line of the user's code that an error comes from, in parentheses."""
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code.co_filename, str(trace.tb_lineno)))
+        trace = trace.tb_next
+    own = [f for f in frames if not f[0].startswith((LIBRARY, PACKAGE, "<"))]
+    return f" ({Path(own[-1][0]).name}:{own[-1][1]})" if own else ""

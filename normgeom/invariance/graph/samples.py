@@ -1,0 +1,123 @@
+"""Rational points and elements, and what a graph gives there before and after."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from normgeom.invariance._points import NotExact, fractions, lifted_transform, scale_of_entries
+from normgeom.invariance.exact import rational_parameter
+from normgeom.invariance.graph.digits import Digits, objects
+from normgeom.invariance.graph.evaluate import evaluate
+from normgeom.invariance.graph.exported import Graph
+from normgeom.invariance.verdict import Witness
+
+SAME = Decimal("1e-40")
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A rational point, an element, and the outputs before and after."""
+
+    weight: np.ndarray
+    data: np.ndarray
+    element: Any
+    before: np.ndarray
+    after: np.ndarray
+
+    @property
+    def change(self) -> float:
+        """The largest change of an output, relative to it and to the typical one among those that change."""
+        moving = [(abs(v), abs(v - w)) for v, w in self._pairs() if v != w]
+        typical = sorted(v for v, _ in moving)[len(moving) // 2] if moving else 0
+        return float(max((off / (max(v, typical) or 1) for v, off in moving), default=0))
+
+    def follows(self, degree: int) -> bool:
+        """Whether `|f'| = |delta|^degree |f|` in every entry."""
+        scale = scale_of_entries(self.element, self.before.shape) if self.before.ndim > 1 else None
+        if scale is None:
+            return False
+        powers = (abs(Fraction(s)) ** degree for s in scale.ravel())
+        scaled = (
+            abs(v) * p.numerator / p.denominator for (v, _), p in zip(self._pairs(), powers, strict=True)
+        )
+        return all(
+            abs(abs(w) - v) <= SAME * (1 + abs(w)) for v, (_, w) in zip(scaled, self._pairs(), strict=True)
+        )
+
+    @property
+    def flips(self) -> bool:
+        """Whether an output changes its sign."""
+        return any(v * w < 0 for v, w in self._pairs())
+
+    def witness(self) -> Witness:
+        """The output that changes most."""
+        change = np.array([float(abs(v - w)) for v, w in self._pairs()])
+        case, unit = divmod(int(change.argmax()), change.size // len(self.before))
+        before, after = (
+            float(array.reshape(len(array), -1)[case, unit]) for array in (self.before, self.after)
+        )
+        return Witness(self.weight, self.data, self.element, case, unit, before, after)
+
+    def _pairs(self) -> Any:
+        return zip(self.before.ravel(), self.after.ravel(), strict=True)
+
+
+def shapes(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of weight and data that a graph was exported for."""
+    return tuple(graph.weight.meta["val"].shape), tuple(graph.data.meta["val"].shape)
+
+
+def rational_point(graph: Graph, generator: torch.Generator, *, simple: bool = False) -> tuple[Any, Any]:
+    """Draw a weight and data of fractions; simple ones are integers up to 2."""
+    spread = 2 if simple else 9
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        over = fractions(torch.randint(-spread, spread + 1, shape, generator=generator).double())
+        under = torch.ones(shape) if simple else torch.randint(1, 6, shape, generator=generator)
+        return objects(over / fractions(under.double()))
+
+    weight, data = shapes(graph)
+    return draw(weight), draw(data)
+
+
+def element_at(
+    transform: Any, weight: np.ndarray, data: np.ndarray, generator: torch.Generator, *, simple: bool = False
+) -> Any:
+    """Draw a rational element of a class for this point, or make an element's parameter exact."""
+    if not isinstance(transform, type):
+        return lifted_transform(transform, lambda f: f)
+    if not hasattr(transform, "sign"):
+        raise NotExact(f"{transform.__name__} has no exact elements: it is not one of normgeom's actions")
+    shape = transform.shape(weight, data)  # type: ignore[attr-defined]
+    return transform(rational_parameter(transform, shape, generator, simple))
+
+
+def outputs_at(
+    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Mapping[fx.Node, float] | None = None
+) -> np.ndarray:
+    """Return the outputs of a graph at a rational point, with 50 digits."""
+    digits = Digits()
+    exact = (objects(np.frompyfunc(digits.number, 1, 1)(array)) for array in (weight, data))
+    return evaluate(graph, digits, *exact, constants=constants)
+
+
+def sample(
+    graph: Graph,
+    element: Any,
+    weight: np.ndarray,
+    data: np.ndarray,
+    *,
+    before: np.ndarray | None = None,
+    constants: Mapping[fx.Node, float] | None = None,
+) -> Sample:
+    """Return the outputs before and after an element acts; those before are taken if they are known."""
+    before = outputs_at(graph, weight, data, constants=constants) if before is None else before
+    return Sample(
+        weight, data, element, before, outputs_at(graph, *element(weight, data), constants=constants)
+    )
