@@ -43,7 +43,7 @@ def record(v: Variant, options: Options) -> dict[str, Any]:
         **{name: getattr(v, name) for name in ("family", "formula", "latex", "source", "mode", "eps")},
         "form": "conv" if v.convolution.kernel else "dense",
         "cells": [cell(*of) for of in zip(row, degrees, strict=True)],
-        "unmet": unmet(v, row) + _wrong_degrees(v, degrees),
+        "unmet": unmet(v, row) + _wrong_degrees(v, degrees) + ([] if options.quick else _seen_once(row)),
         "eps_power": v.eps_power,
         "eps_law_error": eps_law_error(v, weight, data) if v.eps_power else None,
         "joint": [
@@ -57,7 +57,8 @@ def record(v: Variant, options: Options) -> dict[str, Any]:
 
 def verdicts(v: Variant, options: Options) -> list[Verdict]:
     """Return the verdicts of all engines that see the layer, or its statistics, settled cell by cell."""
-    rows = [list(ng.check(v, device=options.device))]
+    seen = ["numeric"] if options.quick else None
+    rows = [list(ng.check(v, engines=seen, device=options.device))]
     if v.norm is not None:
         exact = ["exact"] if options.quick else ["exact", "symbolic"]
         rows.append(list(ng.check(ng.as_layer(v.norm, eps=v.eps), engines=exact)))
@@ -71,6 +72,11 @@ def cell(verdict: Verdict, degree: float | None) -> dict[str, Any]:
     return {"kind": str(verdict.kind), "degree": None if degree is None else round(degree, 6)} | {
         name: row[name] for name in kept
     }
+
+
+def _seen_once(row: Sequence[Verdict]) -> list[str]:
+    """Name the cells that fewer than two engines decided."""
+    return [f"{v.transform}: decided by {len(v.engines)} engine alone" for v in row if len(v.engines) < 2]
 
 
 def _wrong_degrees(v: Variant, degrees: Sequence[float | None]) -> list[str]:
