@@ -56,12 +56,12 @@ def record(v: Variant, options: Options) -> dict[str, Any]:
 
 
 def verdicts(v: Variant, options: Options) -> list[Verdict]:
-    """Return the verdicts of all engines that see the layer, or its statistics, settled cell by cell."""
-    seen = ["numeric"] if options.quick else None
-    rows = [list(ng.check(v, engines=seen, device=options.device))]
+    """Return the verdicts of all engines that see the layer or its statistics, settled cell by cell."""
+    if options.quick:
+        return list(ng.check(v, engines=["numeric"], device=options.device))
+    rows = [list(ng.check(v, device=options.device))]
     if v.norm is not None:
-        exact = ["exact"] if options.quick else ["exact", "symbolic"]
-        rows.append(list(ng.check(ng.as_layer(v.norm, eps=v.eps), engines=exact)))
+        rows.append(list(ng.check(ng.as_layer(v.norm, eps=v.eps), engines=["exact", "symbolic"])))
     return [settle(said) for said in zip(*rows, strict=True)]
 
 

@@ -39,7 +39,7 @@ def explained_by_eps(
 def broken_near_eps(
     layer: Layer, measured: list[Measurement], generator: torch.Generator, seen: Layer | None = None
 ) -> bool:
-    """Whether a module's or a graph's eps, invisible at ordinary points, shows where it matters most (a clamp)."""
+    """Whether a layer's or its graph's eps, invisible at ordinary points, shows at small ones (a clamp)."""
     layer = seen or layer
     if isinstance(layer, NormLayer) or not layer.eps or not _scales(measured[0].element):
         return False

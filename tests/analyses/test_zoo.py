@@ -50,10 +50,20 @@ def test_what_a_yes_or_no_hides(rows):
     assert rows["layer norm"]["eps_law_error"] < 1e-12
 
 
-def test_every_no_has_a_witness_and_the_statistics_a_second_engine(rows):
+def test_every_no_has_a_witness(rows):
     cells = [cell for row in rows.values() for cell in row["cells"]]
     assert all(bool(cell["witness"]) == (cell["kind"] == "not invariant") for cell in cells)
-    assert all({"numeric", "exact"} <= set(cell["engines"]) for cell in rows["layer norm"]["cells"])
+
+
+def test_in_full_all_engines_must_agree_on_a_cell(tmp_path):
+    row = zoo.record(variant("layer norm"), _run.Options(tmp_path))
+    assert row["unmet"] == []
+    assert all({"numeric", "exact", "symbolic", "graph"} <= set(cell["engines"]) for cell in row["cells"])
+
+
+def test_a_cell_that_one_engine_alone_decides_is_named(tmp_path):
+    alone = list(zoo.verdicts(variant("DyT"), _run.Options(tmp_path, quick=True)))
+    assert zoo._seen_once(alone)[0] == "WeightMatrixRescale: decided by 1 engine alone"
 
 
 @pytest.mark.parametrize(

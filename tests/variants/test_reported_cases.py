@@ -46,8 +46,8 @@ def test_statistics_per_pixel_do_not_reach_other_pixels(generator):
 
 def test_frozen_statistics_leave_no_invariance():
     """SEM-09: and moving them along with the weight brings it back, as the joint symmetry says."""
-    assert not any(ng.check(variant("batch norm, eval")).holds)
-    assert all(ng.check(variant("batch norm"), [ng.WeightMatrixRescale, ng.DatasetRescale]).holds)
+    assert not any(ng.check(variant("batch norm, eval"), engines=["numeric"]).holds)
+    assert all(ng.check(variant("batch norm"), [ng.WeightMatrixRescale], engines=["numeric"]).holds)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,9 @@ def test_eps_is_to_blame_and_not_the_layer(name):
     """HYP-04: the naive comparison is broken by eps, not by the layer; without eps it holds."""
     v = variant(name)
     felt = [a for a, c in zip(ng.TABLE_1, v.claims, strict=True) if c.kind == "invariant up to eps"]
-    assert all(verdict.kind is ng.Kind.UP_TO_EPS for verdict in ng.check(v.with_eps(1e-3), felt))
+    assert all(
+        verdict.kind is ng.Kind.UP_TO_EPS for verdict in ng.check(v.with_eps(1e-3), felt, engines=["numeric"])
+    )
 
 
 def test_squares_that_vanish_in_float32():
