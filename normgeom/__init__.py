@@ -5,6 +5,9 @@
 'Invariant'
 """
 
+from normgeom import (
+    variants,
+)
 from normgeom.dynamics import (
     AdamRule,
     Conservation,
@@ -79,8 +82,10 @@ from normgeom.invariance import (
     Verdict,
     assert_invariant,
     check,
+    gradient_identity_error,
     invariance_error,
     invariance_table,
+    scaling_degree,
 )
 from normgeom.layers import (
     as_layer,
@@ -132,8 +137,6 @@ from normgeom.transforms import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "NEGATIVE_SCALES",
-    "TABLE_1",
     "AdamRule",
     "BatchNorm",
     "Bernoulli",
@@ -170,6 +173,7 @@ __all__ = [
     "LayerNorm",
     "LionRule",
     "MeanVarianceGaussian",
+    "NEGATIVE_SCALES",
     "NegativeBinomial",
     "NoNorm",
     "NonCanonical",
@@ -186,6 +190,7 @@ __all__ = [
     "ScaleInvariances",
     "ScaleKind",
     "StepInNats",
+    "TABLE_1",
     "Tracker",
     "Verdict",
     "WeightMatrixNegativeRescale",
@@ -218,6 +223,7 @@ __all__ = [
     "gain_metric",
     "gain_metric_as_printed",
     "gates",
+    "gradient_identity_error",
     "heads",
     "invariance_error",
     "invariance_table",
@@ -232,13 +238,15 @@ __all__ = [
     "owning_weight",
     "per_example_fisher",
     "radial_metric",
+    "reparametrized",
     "rows",
     "scale_equivalence",
     "scale_invariance",
-    "reparametrized",
+    "scaling_degree",
     "scaling_exponents",
     "step_in_nats",
     "tangent_directions",
     "track",
     "two_gain_kl",
+    "variants",
 ]

@@ -68,16 +68,23 @@ def to_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def to_latex(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "", label: str = ""
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str = "",
+    label: str = "",
+    width: float | None = None,
 ) -> str:
     r"""Return a LaTeX table with booktabs rules; text is escaped, cells in `$...$` are not.
+
+    `width` is that of every column but the first, as a share of the text's.
 
     >>> [line for line in to_latex(["norm", "holds"], [["layer", "yes"]]).splitlines() if "rule" in line]
     ['\\toprule', '\\midrule', '\\bottomrule']
     """
     frame = pd.DataFrame([[_escape(c) for c in row] for row in rows], columns=[_escape(h) for h in header])
     wide = len(header) > 7
-    width = (0.78 if wide else 0.7) / max(len(header) - 1, 1)
+    width = width or (0.78 if wide else 0.7) / max(len(header) - 1, 1)
     columns = "l" + rf"p{{{width:.3f}\textwidth}}" * (len(header) - 1)
     source = frame.style.hide(axis="index").to_latex(
         hrules=True, column_format=columns, caption=_escape(caption) or None, label=label or None

@@ -29,7 +29,7 @@ ALLOWED = {
     "loading": {"geometry", "points"},
     "figures": {"report"},
     "cli": {"", "invariance", "geometry", "models", "training", "symmetry", "loading", "points", "report"},
-    "": {"norms", "transforms", "layers", "invariance", "geometry", "symmetry", "dynamics"},
+    "": {"norms", "transforms", "layers", "invariance", "geometry", "variants", "symmetry", "dynamics"},
 }
 
 

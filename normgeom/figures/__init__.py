@@ -8,6 +8,7 @@ from normgeom.figures.draw_gain_metric import draw_gain_error, draw_gain_metric
 from normgeom.figures.draw_invariances import draw_invariances
 from normgeom.figures.draw_kl import draw_kl
 from normgeom.figures.draw_spectrum import draw_spectrum
+from normgeom.figures.draw_zoo import draw_zoo, zoo_key
 from normgeom.figures.style import COLOURS, save_figure, style
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "draw_kl",
     "draw_null_curvature",
     "draw_spectrum",
+    "draw_zoo",
     "save_figure",
     "style",
+    "zoo_key",
 ]

@@ -21,11 +21,12 @@ ENGINES: dict[str, Callable[..., Verdict]] = {
     "exact": exact.judge,
     "symbolic": symbolic.judge,
     "graph": graph.judge,
+    "graph-symbolic": graph.judge_symbolically,
     "abstract": graph.judge_abstractly,
 }
 OF_NORMS = ("numeric", "exact", "symbolic")
 OF_CODE = ("numeric", "abstract", "graph")
-ON_GRAPHS = ("graph", "abstract")
+ON_GRAPHS = ("graph", "graph-symbolic", "abstract")
 
 
 def check(
@@ -52,8 +53,8 @@ def check(
             other engines take the smallest sizes that decide, so that their evidence can be read.
         inputs: inputs of its points, at least 2; 4 if not given.
         cases: cases of its points, at least 3; 6 if not given.
-        engines: names from `numeric`, `exact`, `symbolic`, `graph`, `abstract`. If not given, the first three
-            for a norm, and for other layers those that see its code: `numeric`, `graph`, `abstract`.
+        engines: names from `numeric`, `exact`, `symbolic`, `graph`, `graph-symbolic`, `abstract`. If not
+            given, the first three for a norm, and for other layers `numeric`, `abstract` and `graph`.
         weight: a weight to measure at, shape (units, inputs); drawn from a Gaussian if not given.
         data: data to measure at, shape (cases, inputs); likewise. The other engines draw their own.
         eps: replaces the layer's eps.
@@ -157,7 +158,7 @@ class _Graphs:
     known: dict[Any, graph.Graph | graph.NoGraph] = field(default_factory=dict)
 
     def at(self, transform: Any) -> graph.Graph | graph.NoGraph:
-        """Return the graph at the sizes of the arrays given, else those that a transform takes; or why not."""
+        """Return the graph at the sizes of the arrays given or of a transform; or why there is none."""
         sizes = numeric.sizes_of(self.layer, self.weight, self.data, self.sizes)
         drawn = Sizes.of(self.layer, transform, numeric.USUAL, **sizes).shapes(self.layer)
         shapes = tuple(

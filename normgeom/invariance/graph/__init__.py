@@ -4,5 +4,15 @@ from normgeom.invariance.graph.abstract.engine import judge as judge_abstractly
 from normgeom.invariance.graph.bare import GraphLayer, with_hidden_eps
 from normgeom.invariance.graph.engine import judge
 from normgeom.invariance.graph.exported import Graph, NoGraph, export
+from normgeom.invariance.graph.symbolic_engine import judge as judge_symbolically
 
-__all__ = ["Graph", "GraphLayer", "NoGraph", "export", "judge", "judge_abstractly", "with_hidden_eps"]
+__all__ = [
+    "Graph",
+    "GraphLayer",
+    "NoGraph",
+    "export",
+    "judge",
+    "judge_abstractly",
+    "judge_symbolically",
+    "with_hidden_eps",
+]

@@ -1,4 +1,4 @@
-"""The layer that a graph is when every eps found in it is another number: what the numeric engine compares with."""
+"""The layer that a graph is with another number for every eps found in it, for the numeric engine."""
 
 import copy
 from dataclasses import dataclass, field

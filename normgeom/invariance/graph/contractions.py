@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def _gathered(x: np.ndarray, weight: np.ndarray, stride: list[int], dilation: li
     ]
     total: Any = 0
     for at in itertools.product(*map(range, kernel)):
-        met = x[(..., *_windows(at, sizes, stride, dilation))]
-        total = total + np.moveaxis(np.tensordot(met, weight[(..., *at)], axes=([1], [1])), -1, 1)
+        met = x[_windows(at, sizes, stride, dilation)]
+        total = total + np.moveaxis(np.tensordot(met, weight[_last(at)], axes=([1], [1])), -1, 1)
     return total
 
 
@@ -62,17 +63,22 @@ def _scattered(
     ]
     out = np.full((x.shape[0], weight.shape[1], *reach), zero, dtype=object)
     for at in itertools.product(*map(range, kernel)):
-        spread = np.moveaxis(np.tensordot(x, weight[(..., *at)], axes=([1], [0])), -1, 1)
-        out[(..., *_windows(at, sizes, stride, dilation))] += spread
-    return out[(..., *(slice(p, n - p) for p, n in zip(padding, reach, strict=True)))]
+        spread = np.moveaxis(np.tensordot(x, weight[_last(at)], axes=([1], [0])), -1, 1)
+        out[_windows(at, sizes, stride, dilation)] += spread
+    return out[_last(slice(p, n - p) for p, n in zip(padding, reach, strict=True))]
 
 
-def _windows(at: tuple[int, ...], sizes: Any, stride: Any, dilation: Any) -> tuple[slice, ...]:
+def _windows(at: tuple[int, ...], sizes: Any, stride: Any, dilation: Any) -> Any:
     """The positions that one entry of the kernel meets."""
-    return tuple(
+    return _last(
         slice(k * d, k * d + (n - 1) * s + 1, s)
         for k, n, s, d in zip(at, sizes, stride, dilation, strict=True)
     )
+
+
+def _last(index: Iterable[Any]) -> Any:
+    """An index of the last axes."""
+    return (..., *index)
 
 
 def pool(
@@ -98,5 +104,5 @@ def pool(
     stride = list(stride) or list(kernel)
     sizes = [(n - k) // s + 1 for n, k, s in zip(x.shape[-len(kernel) :], kernel, stride, strict=True)]
     ones = [1] * len(kernel)
-    windows = (x[(..., *_windows(at, sizes, stride, ones))] for at in itertools.product(*map(range, kernel)))
+    windows = (x[_windows(at, sizes, stride, ones)] for at in itertools.product(*map(range, kernel)))
     return sum(windows) * a.divide(a.number(1), a.number(divisor or math.prod(kernel)))

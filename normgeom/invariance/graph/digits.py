@@ -103,7 +103,11 @@ class Digits:
     def _special(self, name: str) -> Callable[[Any], Any]:
         """A function of mpmath, on decimals."""
         c = self.context
-        return lambda x: Decimal(c.nstr(getattr(c, name)(c.mpf(str(x))), DIGITS + 3))
+        return lambda x: self.decimal(getattr(c, name)(c.mpf(str(x))))
+
+    def decimal(self, value: Any) -> Decimal:
+        """Return a number of mpmath as a decimal."""
+        return Decimal(self.context.nstr(value, DIGITS + 3))
 
     def _real(self, function: Callable[[Any], Any], x: Any) -> Any:
         try:

@@ -151,8 +151,8 @@ def _proof(graph: Graph, samples: list[Sample]) -> Proof:
     """Say what was evaluated."""
     count = sum(node not in graph.inputs for node in graph.needed)
     text = (
-        f"the outputs of the layer's own graph ({count} operators) agree to 40 digits at {len(samples)} random "
-        "rational points, each with its own element"
+        f"the outputs of the layer's own graph ({count} operators) agree to 40 digits at {len(samples)} "
+        "random rational points, each with its own element"
     )
     weight, data = samples[0].weight.shape, samples[0].data.shape
     return Proof(text, r"f(T(W, X)) = f(W, X)", "", weight[0], data[1], data[0], how="50 digits")

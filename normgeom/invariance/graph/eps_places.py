@@ -1,4 +1,4 @@
-"""Where a graph adds an eps: a small positive constant on what is not negative, under a root or a division."""
+"""Where a graph adds an eps: a small positive constant, on what is not negative, under a root or division."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +23,11 @@ ALWAYS = (
     "aten.sigmoid",
 )
 KEEPS = (
-    "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.view", "aten.expand", "aten.unsqueeze", "aten.squeeze",
-    "aten.clone", "aten._to_copy", "aten.permute", "aten.slice", "aten.select", "aten.avg_pool1d", "aten.avg_pool2d",
-    "aten.avg_pool3d", "aten.constant_pad_nd", "aten.reshape", "aten.div", "aten.mul", "aten.add", "aten.where",
-    "aten.cat", "aten.reciprocal", "aten.alias", "aten.maximum", "aten.mm", "aten.bmm", "aten.cumsum",
+    "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.view", "aten.expand", "aten.unsqueeze",
+    "aten.squeeze", "aten.clone", "aten._to_copy", "aten.permute", "aten.slice", "aten.select", "aten.cumsum",
+    "aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", "aten.constant_pad_nd", "aten.reshape",
+    "aten.div", "aten.mul", "aten.add", "aten.where", "aten.cat", "aten.reciprocal", "aten.alias",
+    "aten.mm", "aten.bmm", "aten.maximum",
 )  # fmt: skip
 
 

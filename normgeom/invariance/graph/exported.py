@@ -101,7 +101,7 @@ def _called_forward(function: Any) -> Any:
 
 @contextlib.contextmanager
 def _silently() -> Iterator[None]:
-    """Keep torch's warnings, logs and printed graphs of a failed export away, and the random state as it is."""
+    """Keep torch's warnings, logs and printed graphs away, and the random state as it is."""
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -150,7 +150,7 @@ def _read(program: Any) -> Graph:
     held = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
         node = nodes[spec.arg.name]
-        inputs[node] = next(arguments) if spec.kind is InputKind.USER_INPUT else held[spec.target]
+        inputs[node] = next(arguments) if spec.kind is InputKind.USER_INPUT else held.get(spec.target)
     outputs = program.graph_signature.output_specs
     names = [s.arg.name for s in outputs if s.kind is OutputKind.USER_OUTPUT]
     out = [nodes[name] for name in names if name in nodes]
@@ -165,8 +165,9 @@ def _refuse_changing_buffers(graph: Graph) -> None:
     for node, name in graph.changed.items():
         old = [n for n, value in graph.inputs.items() if n in ancestors(node) and not isinstance(value, str)]
         if node in graph.needed or any(n in graph.needed and n.name.endswith(_flat(name)) for n in old):
+            own = name.removeprefix("module.")
             raise NoGraph(
-                f"the outputs depend on the buffer {name.removeprefix('module.')}, which {describe(node)} changes: fix it first"
+                f"the outputs depend on the buffer {own}, which {describe(node)} changes: fix it first"
             )
 
 
@@ -192,7 +193,7 @@ def operator(node: fx.Node) -> str:
 
 
 def place(node: fx.Node) -> str:
-    """Return the line of the user's code that a node comes from, `file.py:14`; torch's own if there is none."""
+    """Return the line of the user's code that a node comes from, `file.py:14`, else torch's own."""
     return _innermost(FRAME.findall(node.meta.get("stack_trace") or ""))
 
 

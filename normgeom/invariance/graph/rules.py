@@ -12,6 +12,7 @@ import numpy as np
 
 from normgeom.invariance.graph.contractions import convolve, pool
 from normgeom.invariance.graph.digits import objects
+from normgeom.invariance.graph.linear_algebra import inverse, singular, symmetric, triangular
 
 Rule = Callable[..., Any]
 
@@ -202,7 +203,7 @@ RULES: dict[str, Rule] = {
     "aten.var": variance,
     "aten.var_mean": lambda a, x, *d, **k: (
         variance(a, x, *d, **k),
-        mean(a, x, *d[:1], keepdim=k.get("keepdim", False)),
+        mean(a, x, d[0] if d else None, bool(k.get("keepdim"))),
     ),
     "aten.linalg_vector_norm": length,
     "aten.amax": extreme("larger"),
@@ -250,5 +251,9 @@ RULES: dict[str, Rule] = {
     "aten.full_like": lambda a, x, value, **_: filled(a, x.shape, value),
     "aten.scalar_tensor": lambda a, value, **_: filled(a, (), value),
     "aten.arange": lambda a, *n, **_: objects(np.array([a.number(int(v)) for v in range(*n)], dtype=object)),
+    "aten._linalg_eigh": symmetric,
+    "aten._linalg_svd": singular,
+    "aten.linalg_inv_ex": inverse,
+    "aten.linalg_cholesky_ex": triangular,
     "getitem": lambda a, xs, i: xs[i],
 }

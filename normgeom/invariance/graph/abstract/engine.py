@@ -14,6 +14,7 @@ from normgeom.invariance.graph.abstract.forms import DELTA, SHIFT, UNCHANGED, Fo
 from normgeom.invariance.graph.abstract.interpret import Answer, interpret
 from normgeom.invariance.graph.exported import Graph, NoGraph
 from normgeom.invariance.graph.samples import shapes
+from normgeom.invariance.measure import size_of_summed_inputs
 from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
 from normgeom.layers import Layer
 
@@ -89,9 +90,8 @@ def _constant(layer: Layer, graph: Graph) -> bool:
         point = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes(graph)]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = layer(*point).double()
-        graph.found["constant"] = bool(
-            (outputs - outputs.mean()).abs().max() <= NOTHING * outputs.abs().max()
-        )
+        size = max(float(outputs.abs().max()), size_of_summed_inputs(*point))
+        graph.found["constant"] = bool((outputs - outputs.mean()).abs().max() <= NOTHING * size)
     return graph.found["constant"]
 
 

@@ -41,7 +41,7 @@ def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
             continue
         structure = pytree.tree_map_only(fx.Node, keys.__getitem__, (node.args, dict(node.kwargs)))
         keys[node] = numbered.setdefault((operator(node), repr(structure)), len(numbered))
-        if node in places and _scaled(first := forms[node.args[0]]):
+        if node in places and _scaled(first := forms[node.all_input_nodes[0]]):
             met.append(places[node])
             forms[node] = first
         else:
@@ -56,8 +56,8 @@ def _scaled(form: Any) -> bool:
 def _answer(node: fx.Node, forms: dict[fx.Node, Any], keys: dict[fx.Node, Any]) -> Any:
     """Apply the rule of one node; where it has nothing to say, say where that was."""
     if operator(node) == "getitem":
-        source = forms[node.args[0]]
-        return source[node.args[1]] if isinstance(source, list) else source
+        source, place = forms[node.all_input_nodes[0]], node.args[1]
+        return source[place] if isinstance(source, list) and isinstance(place, int) else source
     used = [forms[source] for source in node.all_input_nodes]
     if unknown := next((form for form in used if isinstance(form, Unknown)), None):
         return unknown
