@@ -68,8 +68,9 @@ class Cell(nn.Module):
                 f"got {self.placement}."
             )
 
-    def _segments(self) -> tuple[int, ...]:
-        """How many units share their statistics."""
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """How many units share their statistics at the gates, part by part of the stack."""
         shared = (1,) * self.gates if self.placement.per_gate else self.stacked
         return tuple(k * self.hidden_size for k in shared)
 
@@ -77,7 +78,7 @@ class Cell(nn.Module):
         """Add the norms, or what stands in their place."""
         place = self.placement
         if place.joint:
-            self.norm_joint: nn.Module = GainBiasNorm(self._segments(), **self._norm_options)
+            self.norm_joint: nn.Module = GainBiasNorm(self.segments, **self._norm_options)
         else:
             self.norm_input = self._place(place.input, bias, where)
             self.norm_recurrent = self._place(place.recurrent, bias, where)
@@ -92,7 +93,7 @@ class Cell(nn.Module):
 
     def _place(self, normalized: bool, bias: bool, where: dict[str, Any]) -> nn.Module:
         if normalized:
-            return GainBiasNorm(self._segments(), **self._norm_options)
+            return GainBiasNorm(self.segments, **self._norm_options)
         return Shift(self.gates * self.hidden_size, **where) if bias else nn.Identity()
 
     def reset_parameters(self, *, generator: torch.Generator | None = None) -> None:
@@ -144,6 +145,14 @@ class Cell(nn.Module):
     def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
         """Return the next state, the hidden state first; `tap` is added to `W_h h`."""
         raise NotImplementedError
+
+    def run(self, projected: torch.Tensor, state: State, taps: torch.Tensor | None = None) -> list[State]:
+        """Return the state after every step, from the projected inputs (steps, cases, gates * H)."""
+        states = []
+        for t, into in enumerate(projected.unbind(0)):
+            state = self.step(into, state, None if taps is None else taps[t])
+            states.append(state)
+        return states
 
     def forward(self, x: torch.Tensor, state: Any = None) -> Any:
         """Return the state after one step, in the form of torch's cells.
@@ -264,7 +273,7 @@ class LNGRUCell(Cell):
     def _add_norms(self, bias: bool, where: dict[str, Any]) -> None:
         super()._add_norms(bias, where)
         if self.placement.joint:
-            gates, candidate = self._segments()[:-1], self._segments()[-1:]
+            gates, candidate = self.segments[:-1], self.segments[-1:]
             self.norm_joint = GainBiasNorm(gates, **self._norm_options)
             self.norm_candidate = GainBiasNorm(candidate, **self._norm_options)
 
