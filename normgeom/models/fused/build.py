@@ -22,27 +22,24 @@ _LOG = logging.getLogger(__name__)
 _SOURCE = Path(__file__).with_name("cells.c")
 _REALS = {torch.float32: "float", torch.float64: "double"}
 _FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-shared", "-fPIC")
-# Some compilers do not know the processor they run on.
-_TARGETS = (("-march=native",), ())
+# Not every compiler knows wide vectors, or the processor that it runs on.
+_TARGETS = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ())
 
 
 def library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """Return the kernel for a type, built if need be, or None where there is none."""
     if os.environ.get("NORMGEOM_FUSED", "1") == "0" or dtype not in _REALS:
         return None
-    return _library(_REALS[dtype], _cache())
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "normgeom"
+    return _library(_REALS[dtype], os.environ.get("XDG_CACHE_HOME", ""))
 
 
 @functools.cache
-def _library(real: str, folder: Path) -> ctypes.CDLL | None:
+def _library(real: str, caches: str) -> ctypes.CDLL | None:
     """Load a kernel, once a process; say in one line why there is none."""
     try:
+        folder = Path(caches or Path.home() / ".cache") / "normgeom"
         kernel = ctypes.CDLL(str(_built(real, folder)))
-    except (OSError, subprocess.SubprocessError) as why:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as why:
         reason = getattr(why, "stderr", None) or why
         _LOG.warning("no fused cells (%s), the plain ones are used: %s", real, str(reason).strip()[:300])
         return None

@@ -98,34 +98,54 @@ def _plain_gradients(spec: Spec, cell: Cell, given: Any, grads: Any, wanted: set
 def fused_scan(cell: Cell, x: torch.Tensor, state: State, taps: Any, every_cell: bool) -> Any:
     """Return outputs and cell states (or None) of a pass, or None where the plain operations must do it."""
     kind = _KERNELS.get(type(cell))
-    if torch.compiler.is_compiling() or kind is None or not _plain_tensors(cell, x, state):
+    if torch.compiler.is_compiling() or kind is None or not _as_made(cell):
         return None
-    place = cell.placement
-    if _watched(x, *state) or _hooked(cell) or (kind == "gru" and place.joint):
+    if kind == "gru" and cell.placement.joint:
+        return None
+    given = dict(zip(("h", "c"), state, strict=False)) | _parameters(cell)
+    from_products = not x.is_floating_point()
+    if _watched(x, *given.values()) or not _on_cpu([*given.values(), *([] if from_products else [x])]):
         return None
     kernel = library(cell.weight_input.dtype)
     if kernel is None:
         return None
-    given = dict(zip(("h", "c"), state, strict=False)) | dict(cell.named_parameters())
-    from_products = not x.is_floating_point()
-    if from_products:
-        given["x"] = cell.project(x, None if taps is None else taps.input)
-        apart = () if place.joint else ("norm_input.gain", "norm_input.bias", "bias")
-        given = {name: value for name, value in given.items() if name not in ("weight_input", *apart)}
-    else:
-        given["x"] = x
     if taps is not None:
         given["tap_recurrent"] = taps.recurrent
-        given |= {} if from_products else {"tap_input": taps.input}
+    if from_products:
+        given["x"] = cell.project(x, None if taps is None else taps.input)
+        apart = () if cell.placement.joint else ("norm_input.gain", "norm_input.bias", "bias")
+        given = {name: value for name, value in given.items() if name not in ("weight_input", *apart)}
+    else:
+        given |= {"x": x} if taps is None else {"x": x, "tap_input": taps.input}
     spec = _spec(kernel, kind, cell, from_products, every_cell)
     return FusedScan.apply(spec, cell, tuple(given), *given.values())
 
 
+def _as_made(cell: Cell) -> bool:
+    """Whether every part is as it was made, and nobody wants to see the calls of one."""
+    parts = cell._modules.values()
+    if any(type(part) not in (GainBiasNorm, Shift, nn.Identity) for part in parts):
+        return False
+    return not any(p._forward_hooks or p._forward_pre_hooks for p in (cell, *parts) if p is not None)
+
+
+def _parameters(cell: Cell) -> dict[str, torch.Tensor]:
+    """The parameters by name."""
+    found: dict[str, torch.Tensor] = {k: v for k, v in cell._parameters.items() if v is not None}
+    for name, part in cell._modules.items():
+        found |= {f"{name}.{k}": v for k, v in part._parameters.items()}  # type: ignore[union-attr, misc]
+    return found
+
+
+def _on_cpu(values: list[torch.Tensor]) -> bool:
+    """Whether all is dense, on the CPU and of one type."""
+    dtype = values[0].dtype
+    return all(v.dtype == dtype and v.device.type == "cpu" and v.layout == torch.strided for v in values)
+
+
 def _spec(kernel: Any, kind: str, cell: Cell, from_products: bool, every_cell: bool) -> Spec:
     """What the kernel must know of a cell."""
-    place = cell.placement
-    parts = dict(cell.named_children())
-    eps = {name: getattr(parts.get(f"norm_{name}"), "eps", 0.0) for name in ("input", "cell")}
+    place, parts = cell.placement, cell._modules
     recurrent = parts["norm_joint" if place.joint else "norm_recurrent"]
     return Spec(
         kernel=kernel,
@@ -136,28 +156,11 @@ def _spec(kernel: Any, kind: str, cell: Cell, from_products: bool, every_cell: b
         norm_recurrent=place.recurrent and not place.joint,
         norm_joint=place.joint,
         norm_cell=place.cell,
-        eps_input=eps["input"],
+        eps_input=getattr(parts.get("norm_input"), "eps", 0.0),
         eps_recurrent=getattr(recurrent, "eps", 0.0),
-        eps_cell=eps["cell"],
+        eps_cell=getattr(parts.get("norm_cell"), "eps", 0.0),
         every_cell=every_cell,
     )
-
-
-def _plain_tensors(cell: Cell, x: torch.Tensor, state: State) -> bool:
-    """Whether all is dense on the CPU and of one type, and every part of the cell is as it was made."""
-    dtype, values = cell.weight_input.dtype, (*state, *cell.parameters())
-    values = (x, *values) if x.is_floating_point() else values
-    if any(v.dtype != dtype or v.device.type != "cpu" or v.layout != torch.strided for v in values):
-        return False
-    if any(type(v) not in (torch.Tensor, nn.Parameter) for v in (x, *values)):
-        return False
-    return all(type(part) in (GainBiasNorm, Shift, nn.Identity) for part in cell.children())
-
-
-def _hooked(cell: Cell) -> bool:
-    """Whether somebody wants to see the calls of the cell's parts."""
-    parts = (cell, *cell.children())
-    return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def _watched(*values: torch.Tensor) -> bool:

@@ -11,37 +11,15 @@ from normgeom.models.fused.buffers import Buffers
 _SIZES = ("units", "cases", "gates", "segments")
 _FLAGS = ("norm_input", "norm_recurrent", "norm_joint", "norm_cell", "summed_stride")
 _EPS = ("eps_input", "eps_recurrent", "eps_cell")
-POINTERS = [
-    "projected",
-    "summed",
-    "activated",
-    "scale_input",
-    "scale_recurrent",
-    "scale_cell",
-    "mean_cell",
-    "gain_input",
-    "gain_recurrent",
-    "shift",
-    "shift_recurrent",
-    "gain_cell",
-    "bias_cell",
-    "hidden",
-    "cell",
-    "squashed",
-    "grad_outputs",
-    "grad_cells",
-    "grad_hidden",
-    "carried_cell",
-    "grad_projected",
-    "grad_summed",
-    "grad_gain_input",
-    "grad_gain_recurrent",
-    "grad_shift",
-    "grad_shift_recurrent",
-    "grad_gain_cell",
-    "grad_bias_cell",
+_VECTORS = ("gain_input", "gain_recurrent", "shift", "shift_recurrent", "gain_cell", "bias_cell")
+_POINTERS = (
+    *("projected", "summed", "activated", "scale_input", "scale_recurrent", "scale_cell", "mean_cell"),
+    *("gain_input", "gain_recurrent", "shift", "shift_recurrent", "gain_cell", "bias_cell"),
+    *("hidden", "cell", "squashed"),
+    *("grad_outputs", "grad_cells", "grad_hidden", "carried_cell", "grad_projected", "grad_summed"),
+    *(f"grad_{name}" for name in _VECTORS),
     "row",
-]
+)
 
 
 class Layer(ctypes.Structure):
@@ -52,7 +30,7 @@ class Layer(ctypes.Structure):
         ("segment_end", ctypes.c_int64 * 4),
         *((name, ctypes.c_int64) for name in _FLAGS),
         *((name, ctypes.c_double) for name in _EPS),
-        *((name, ctypes.c_void_p) for name in POINTERS),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
     ]
 
 

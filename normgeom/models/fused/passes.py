@@ -41,7 +41,7 @@ def forward_pass(spec: Spec, given: Tensors) -> Held:
         held.put(cell=_from(given["c"], take(steps + 1, cases, units)), squashed=take(steps, cases, units))
         held.put(scale_cell=take(steps, cases), mean_cell=take(steps, cases))
     held.put(**_vectors(spec, given, stack))
-    step, address, transposed = spec.forward, held.address, weight.t()
+    step, address, transposed = spec.forward, held.address, weight.t().contiguous()
     targets = summed.unbind(0) if kept else summed.unbind(0) * steps
     for t, (before, target) in enumerate(zip(held.tensors["hidden"].unbind(0), targets, strict=False)):
         torch.mm(before, transposed, out=target)
@@ -88,7 +88,7 @@ def backward_pass(
     grads: tuple[torch.Tensor | None, torch.Tensor | None],
     wanted: set[str],
 ) -> Tensors:
-    """Return the gradients of the inputs that are wanted, from those of the outputs and of the cell states."""
+    """Return the gradients of the wanted inputs, from those of the outputs and of the cell states."""
     weight = given["weight_recurrent"]
     steps, cases, stack = forward.tensors["projected"].shape
     held = forward.again(Buffers(POOL, weight.dtype))
@@ -141,8 +141,13 @@ def _gradients(spec: Spec, given: Tensors, held: Tensors, wanted: set[str]) -> T
     if "x" in wanted:
         product = (projected @ given["weight_input"]).view(x.shape) if "weight_input" in given else None
         out["x"] = held["grad_projected"] if product is None else product
+    sums: Tensors = {}
     for name in wanted & _GRADIENTS.keys():
         apart = spec.cell == "gru" and name == "norm_recurrent.bias"
-        each = held["grad_shift_recurrent" if apart else _GRADIENTS[name]]
-        out[name] = each.sum(0) if given[name].ndim == 1 else each.clone()
+        kind = "grad_shift_recurrent" if apart else _GRADIENTS[name]
+        if given[name].ndim == 2:
+            out[name] = held[kind].clone()
+            continue
+        sums[kind] = sums[kind].clone() if kind in sums else held[kind].sum(0)
+        out[name] = sums[kind]
     return {name: value for name, value in out.items() if name in wanted}
