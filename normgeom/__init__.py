@@ -64,6 +64,17 @@ from normgeom.invariance import (
     invariance_table,
 )
 from normgeom.layers import as_layer, frozen_batch_norm
+from normgeom.models import (
+    DRAWLSTM,
+    LNGRU,
+    LNLSTM,
+    LNRNN,
+    DRAWLSTMCell,
+    LNGRUCell,
+    LNLSTMCell,
+    LNRNNCell,
+    Placement,
+)
 from normgeom.norms import (
     BatchNorm,
     FrozenBatchNorm,
@@ -95,6 +106,10 @@ from normgeom.transforms import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "DRAWLSTM",
+    "LNGRU",
+    "LNLSTM",
+    "LNRNN",
     "NEGATIVE_SCALES",
     "TABLE_1",
     "BatchNorm",
@@ -106,6 +121,7 @@ __all__ = [
     "CaseRescale",
     "Categorical",
     "Composition",
+    "DRAWLSTMCell",
     "DatasetNegativeRescale",
     "DatasetRecenter",
     "DatasetRescale",
@@ -123,6 +139,9 @@ __all__ = [
     "InvarianceTable",
     "KLComparison",
     "Kind",
+    "LNGRUCell",
+    "LNLSTMCell",
+    "LNRNNCell",
     "LayerNorm",
     "MeanVarianceGaussian",
     "NegativeBinomial",
@@ -133,6 +152,7 @@ __all__ = [
     "ParameterOrder",
     "PerCaseFisher",
     "PerExampleFisher",
+    "Placement",
     "Poisson",
     "RMSNorm",
     "StepInNats",

@@ -29,7 +29,7 @@ ALLOWED = {
     "loading": {"geometry", "points"},
     "figures": {"report"},
     "cli": {"", "invariance", "geometry", "models", "training", "symmetry", "loading", "points", "report"},
-    "": {"norms", "transforms", "layers", "invariance", "geometry"},
+    "": {"norms", "transforms", "layers", "invariance", "geometry", "models"},
 }
 
 

@@ -1,0 +1,20 @@
+"""Recurrent cells of the paper, layer-normalized where their placement says."""
+
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.convert import from_torch, to_torch
+from normgeom.models.placement import Placement
+from normgeom.models.recurrent import DRAWLSTM, LNGRU, LNLSTM, LNRNN
+
+__all__ = [
+    "DRAWLSTM",
+    "LNGRU",
+    "LNLSTM",
+    "LNRNN",
+    "DRAWLSTMCell",
+    "LNGRUCell",
+    "LNLSTMCell",
+    "LNRNNCell",
+    "Placement",
+    "from_torch",
+    "to_torch",
+]

@@ -1,0 +1,284 @@
+"""The recurrent cells of the paper, each defined by the few lines of its `step`.
+
+A cell is used on its own, one step a call, as `torch.nn.LSTMCell` is; `normgeom.models.recurrent` runs it
+over sequences. What depends on the input alone (`project`) is computed for all steps at once.
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from normgeom.models.arguments import check_sizes, is_ids, step_arguments
+from normgeom.models.placement import Placement
+from normgeom.models.places import GainBiasNorm, Shift
+
+State = tuple[torch.Tensor, ...]
+
+
+class Cell(nn.Module):
+    """What the four cells share: two weights, the norms at their products, and the bias of eq. 20.
+
+    `weight_input` (gates * H, inputs) and `weight_recurrent` (gates * H, H) are stacked by gate.
+    `norm_input` and `norm_recurrent` (or `norm_joint`) act on the products; where the placement has no norm
+    they are a bias alone, and with `bias=False` nothing.
+    """
+
+    gates: ClassVar[int]
+    stacked: ClassVar[tuple[int, ...]]
+    """The gates that share statistics in the paper."""
+    paper: ClassVar[Placement]
+    has_cell_state: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        placement: Placement | None = None,
+        eps: float = 1e-5,
+        initial_gain: float = 1.0,
+        initial_bias: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(eps=eps, input_size=input_size, hidden_size=hidden_size)
+        self.input_size, self.hidden_size, self.eps = input_size, hidden_size, eps
+        self.placement = self.paper if placement is None else placement
+        self._check_placement()
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._norm_options = {"eps": eps, "gain": initial_gain, "bias": initial_bias} | where
+        stack = self.gates * hidden_size
+        self.weight_input = nn.Parameter(torch.empty(stack, input_size, **where))
+        self.weight_recurrent = nn.Parameter(torch.empty(stack, hidden_size, **where))
+        self._add_norms(bias, where)
+        self.reset_parameters()
+
+    def _check_placement(self) -> None:
+        """Raise an error for a norm where this cell has nothing to normalize."""
+        if not isinstance(self.placement, Placement):
+            raise TypeError(f"placement must be a Placement; got {self.placement!r}.")
+        if self.placement.cell and not self.has_cell_state:
+            raise ValueError(
+                f"{type(self).__name__} has no cell state to normalize: placement.cell must be False; "
+                f"got {self.placement}."
+            )
+
+    def _segments(self) -> tuple[int, ...]:
+        """How many units share their statistics."""
+        shared = (1,) * self.gates if self.placement.per_gate else self.stacked
+        return tuple(k * self.hidden_size for k in shared)
+
+    def _add_norms(self, bias: bool, where: dict[str, Any]) -> None:
+        """Add the norms, or what stands in their place."""
+        place = self.placement
+        if place.joint:
+            self.norm_joint: nn.Module = GainBiasNorm(self._segments(), **self._norm_options)
+        else:
+            self.norm_input = self._place(place.input, bias, where)
+            self.norm_recurrent = self._place(place.recurrent, bias, where)
+        if self.has_cell_state:
+            segments = (self.hidden_size,)
+            self.norm_cell: nn.Module = (
+                GainBiasNorm(segments, **self._norm_options) if place.cell else nn.Identity()
+            )
+        with_bias = bias and self.has_cell_state and place.input and place.recurrent
+        stack = self.gates * self.hidden_size
+        self.bias = nn.Parameter(torch.empty(stack, **where)) if with_bias else None
+
+    def _place(self, normalized: bool, bias: bool, where: dict[str, Any]) -> nn.Module:
+        if normalized:
+            return GainBiasNorm(self._segments(), **self._norm_options)
+        return Shift(self.gates * self.hidden_size, **where) if bias else nn.Identity()
+
+    def reset_parameters(self, *, generator: torch.Generator | None = None) -> None:
+        """Draw weights and biases from U(-1/sqrt(H), 1/sqrt(H)), as torch.nn.LSTM does.
+
+        Gains and biases of norms are set to the values given at construction.
+        """
+        bound = 1 / math.sqrt(self.hidden_size)
+        for part in self.modules():
+            if isinstance(part, GainBiasNorm):
+                part.reset_parameters()
+                continue
+            for value in part.parameters(recurse=False):
+                nn.init.uniform_(value, -bound, bound, generator=generator)
+
+    def products(self, x: torch.Tensor) -> torch.Tensor:
+        """Return `W_x x` for features (..., inputs), or for ids (...) of one-hot inputs."""
+        if is_ids(x):
+            return F.embedding(x, self.weight_input.T)
+        return F.linear(x, self.weight_input)
+
+    def project(self, x: torch.Tensor, tap: torch.Tensor | None = None) -> torch.Tensor:
+        """Return what a step needs of its input, for any number of steps at once.
+
+        With ids and a norm of the input's own, each column of W_x is normalized once and looked up: the
+        product with a one-hot vector is that column. `tap` is added to the products.
+        """
+        if self.placement.joint:
+            return self.products(x) if tap is None else self.products(x) + tap
+        if is_ids(x) and tap is None:
+            return F.embedding(x, self._shifted(self.norm_input(self.weight_input.T)))
+        products = self.products(x)
+        return self._shifted(self.norm_input(products if tap is None else products + tap))
+
+    def _shifted(self, summed: torch.Tensor) -> torch.Tensor:
+        return summed if self.bias is None else summed + self.bias
+
+    def gates_of(
+        self, projected: torch.Tensor, h: torch.Tensor, tap: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return `LN(W_h h) + LN(W_x x) + b`, or what the placement makes of it."""
+        summed = F.linear(h, self.weight_recurrent)
+        if tap is not None:
+            summed = summed + tap
+        if self.placement.joint:
+            return self._shifted(self.norm_joint(summed + projected))
+        return self.norm_recurrent(summed) + projected
+
+    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+        """Return the next state, the hidden state first; `tap` is added to `W_h h`."""
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor, state: Any = None) -> Any:
+        """Return the state after one step, in the form of torch's cells.
+
+        Args:
+            x: features (cases, inputs) or (inputs,), or ids of one-hot inputs (cases,) or ().
+            state: hidden state (cases, H); a pair with the cell state for cells that have one. 0 if None.
+
+        Raises:
+            ValueError: if a shape does not fit.
+        """
+        given = step_arguments(self, x, state)
+        state = self.step(self.project(x), given)
+        return state if self.has_cell_state else state[0]
+
+    def extra_repr(self) -> str:
+        """Sizes and placement."""
+        return f"{self.input_size}, {self.hidden_size}, {self.placement}"
+
+
+class LNRNNCell(Cell):
+    """The layer-normalized recurrent cell: `h = tanh(LN(W_h h + W_x x))`, statistics of the sum.
+
+    Arguments: see `LNLSTMCell`. Un-normalized, `h = tanh(W_x x + b_x + W_h h + b_h)`, as `torch.nn.RNNCell`.
+
+    Source: Ba et al. 2016, eq. 4.
+
+    >>> cell = LNRNNCell(2, 2, eps=0.0)
+    >>> cell(torch.tensor([[1.0, 2.0]])).abs().allclose(torch.tensor(1.0).tanh())  # two units: z is +1 and -1
+    True
+    """
+
+    gates, stacked = 1, (1,)
+    paper = Placement(cell=False, joint=True)
+
+    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+        """Return the next hidden state."""
+        return (self.gates_of(projected, state[0], tap).tanh(),)
+
+
+class LNLSTMCell(Cell):
+    """The layer-normalized LSTM cell; gates are stacked in the paper's order f, i, o, g.
+
+    `(f, i, o, g) = LN(W_h h) + LN(W_x x) + b`, `c' = s(f) c + s(i) tanh(g)`, `h' = s(o) tanh(LN(c'))`.
+    Statistics of the first two norms are over all 4H summed inputs; the carried c is not normalized.
+    Un-normalized, it is `torch.nn.LSTMCell`, with a bias for each product.
+
+    Args:
+        input_size: inputs a case.
+        hidden_size: units H.
+        bias: whether b is there, and a bias where the placement has no norm. Norms have their own bias.
+        placement: where norms are; None is the paper's.
+        eps: added to every variance. At 0, a state h = 0 has no normalized value.
+        initial_gain, initial_bias: of every norm.
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: for sizes below 1, a negative eps, or a norm where this cell has nothing to normalize.
+
+    Source: Ba et al. 2016, eq. 20 to 22.
+
+    >>> cell = LNLSTMCell(3, 4)
+    >>> h, c = cell(torch.ones(5, 3))
+    >>> h.shape, c.shape
+    (torch.Size([5, 4]), torch.Size([5, 4]))
+    >>> with torch.no_grad():
+    ...     _ = cell.weight_input.mul_(2.0)
+    >>> cell.eps, bool((cell(torch.ones(5, 3))[0] - h).abs().max() < 1e-3)  # invariant up to eps
+    (1e-05, True)
+    """
+
+    gates, stacked = 4, (4,)
+    paper = Placement()
+    has_cell_state = True
+
+    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+        """Return the next hidden state and cell state."""
+        gates = self.gates_of(projected, state[0], tap)
+        f, i, o = gates[..., : 3 * self.hidden_size].sigmoid().chunk(3, -1)
+        c = f * state[1] + i * gates[..., 3 * self.hidden_size :].tanh()
+        return o * self.norm_cell(c).tanh(), c
+
+
+class DRAWLSTMCell(LNLSTMCell):
+    """The LSTM cell of the paper's DRAW experiment: plain gates, `h = s(o) tanh(LN(c))`.
+
+    `LNLSTMCell` with the placement (cell alone); arguments and gate order are the same.
+
+    Source: Ba et al. 2016, eq. 29 to 31.
+
+    >>> DRAWLSTMCell(3, 4).placement
+    Placement(input=False, recurrent=False, cell=True, joint=False, per_gate=False)
+    """
+
+    paper = Placement(input=False, recurrent=False)
+
+
+class LNGRUCell(Cell):
+    """The layer-normalized gated recurrent unit; gates are stacked in the paper's order z, r, candidate.
+
+    `(z, r) = LN1(W_h h) + LN2(W_x x)`, `n = tanh(LN3(W x) + s(r) LN4(U h))`, `h' = (1 - s(z)) h + s(z) n`.
+    Statistics are over 2H for z and r, over H for the candidate. `weight_recurrent` stacks W_h and U,
+    `weight_input` stacks W_x and W. torch's update gate is 1 - s(z). With `joint`,
+    `(z, r) = LN(W_h h + W_x x)` and `n = tanh(LN(W x + s(r) U h))`. Arguments: see `LNLSTMCell`.
+
+    Source: Ba et al. 2016, eq. 26 to 28.
+
+    >>> cell = LNGRUCell(3, 4)
+    >>> cell.norm_recurrent
+    GainBiasNorm(segments=(8, 4), eps=1e-05)
+    >>> cell(torch.ones(5, 3)).shape
+    torch.Size([5, 4])
+    """
+
+    gates, stacked = 3, (2, 1)
+    paper = Placement(cell=False)
+
+    def _add_norms(self, bias: bool, where: dict[str, Any]) -> None:
+        super()._add_norms(bias, where)
+        if self.placement.joint:
+            gates, candidate = self._segments()[:-1], self._segments()[-1:]
+            self.norm_joint = GainBiasNorm(gates, **self._norm_options)
+            self.norm_candidate = GainBiasNorm(candidate, **self._norm_options)
+
+    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+        """Return the next hidden state."""
+        h, sizes = state[0], (2 * self.hidden_size, self.hidden_size)
+        summed = F.linear(h, self.weight_recurrent)
+        if tap is not None:
+            summed = summed + tap
+        if not self.placement.joint:
+            summed = self.norm_recurrent(summed)
+        recurrent, into = summed.split(sizes, -1), projected.split(sizes, -1)
+        gates = recurrent[0] + into[0]
+        z, r = (self.norm_joint(gates) if self.placement.joint else gates).sigmoid().chunk(2, -1)
+        n = into[1] + r * recurrent[1]
+        n = (self.norm_candidate(n) if self.placement.joint else n).tanh()
+        return (h + z * (n - h),)
