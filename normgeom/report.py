@@ -100,7 +100,7 @@ def _escape(text: str) -> str:
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that appears under its name, and on the disk, only when the block has ended without error."""
+    """Open a file that appears under its name only when it is whole and on the disk; an error leaves none."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from normgeom.models._cores import check_core, outputs_of, read
+from normgeom.models.readout import check_core, outputs_of, read_ids
 
 
 class CharLM(nn.Module):
@@ -15,8 +15,8 @@ class CharLM(nn.Module):
     `p(x_{t+1} | x_1 ... x_t) = softmax(logits_t)`.
 
     Args:
-        core: called as torch.nn.LSTM is, `core(inputs, state) -> (outputs, state)`, with time first; one of
-            torch.nn.RNN, LSTM and GRU gets one-hot vectors (time, batch, characters), any other the ids.
+        core: called as torch.nn.LSTM is, `core(inputs, state) -> (outputs, state)`, with time first.
+            normgeom's layers get the ids, any other core gets one-hot vectors (time, batch, characters).
         characters: size of the vocabulary, which is also the core's input_size.
         device: where the readout is made.
         dtype: type of the readout; the core's own is its own.
@@ -27,7 +27,8 @@ class CharLM(nn.Module):
 
     Source: Graves 2013 (arXiv:1308.0850), sections 2 and 3.
 
-    >>> model = CharLM(nn.LSTM(5, 8), 5)
+    >>> from normgeom.models import LNLSTM
+    >>> model = CharLM(LNLSTM(5, 8), 5)
     >>> logits, state = model(torch.tensor([[0, 1], [4, 2], [3, 3]]))  # 3 characters of 2 texts
     >>> tuple(logits.shape), tuple(state[0].shape)
     ((3, 2, 5), (1, 2, 8))
@@ -36,7 +37,7 @@ class CharLM(nn.Module):
 
     def __init__(
         self,
-        core: nn.Module,
+        core: Any,
         characters: int,
         *,
         device: torch.device | str | None = None,
@@ -45,7 +46,11 @@ class CharLM(nn.Module):
         super().__init__()
         if characters < 1:
             raise ValueError(f"characters must be at least 1; got {characters}.")
-        check_core(core, inputs=characters, what="the size of the vocabulary")
+        check_core(core)
+        if core.input_size != characters:
+            raise ValueError(
+                f"core must have input_size {characters}, the size of the vocabulary; got {core.input_size}."
+            )
         if getattr(core, "bidirectional", False):
             raise ValueError("core must read forwards only: backwards, it sees the character to predict.")
         self.core = core
@@ -58,5 +63,5 @@ class CharLM(nn.Module):
             raise ValueError(
                 f"ids must be integers of shape (time, batch); got {ids.dtype} of shape {tuple(ids.shape)}."
             )
-        outputs, state = read(self.core, ids, state)
+        outputs, state = read_ids(self.core, ids, state)
         return self.readout(outputs), state

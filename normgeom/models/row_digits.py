@@ -1,9 +1,11 @@
 """A recurrent classifier that reads an image row by row."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
-from normgeom.models._cores import check_core, outputs_of, read
+from normgeom.models.readout import check_core, outputs_of
 
 
 class RowDigits(nn.Module):
@@ -31,7 +33,7 @@ class RowDigits(nn.Module):
 
     def __init__(
         self,
-        core: nn.Module,
+        core: Any,
         classes: int = 10,
         *,
         device: torch.device | str | None = None,
@@ -40,7 +42,7 @@ class RowDigits(nn.Module):
         super().__init__()
         if classes < 2:
             raise ValueError(f"classes must be at least 2; got {classes}.")
-        check_core(core, inputs=getattr(core, "input_size", 0), what="the pixels in a row")
+        check_core(core)
         self.core = core
         self.classes = classes
         self.readout = nn.Linear(outputs_of(core), classes, device=device, dtype=dtype)
@@ -52,5 +54,5 @@ class RowDigits(nn.Module):
                 "rows must be floating-point numbers of shape (time, batch, pixels); got "
                 f"{rows.dtype} of shape {tuple(rows.shape)}."
             )
-        outputs, _ = read(self.core, rows, None)
+        outputs, _ = self.core(rows)
         return self.readout(outputs[-1])

@@ -43,6 +43,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as why:
         reason = (str(why).strip().splitlines() or [type(why).__name__])[0]
         raise ValueError(
-            f"{path} must be a checkpoint; it cannot be read ({reason}). Delete it to go on from the one before."
+            f"{path} must be a checkpoint; it cannot be read ({reason}). Delete it to go on "
+            "from the one before."
         ) from why
     return content

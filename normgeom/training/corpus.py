@@ -70,9 +70,7 @@ class Corpus:
         return cls(name, vocabulary, encoded[:cut], encoded[cut:])
 
     @classmethod
-    def from_text(
-        cls, path: str | Path, *, held_out: float = 0.1, characters: str | None = None
-    ) -> "Corpus":
+    def from_text(cls, path: str | Path, *, held_out: float = 0.1, characters: str | None = None) -> "Corpus":
         """Read a text file, or all .txt and .txt.gz files in a folder and below it, in order of path.
 
         Files are UTF-8; those of a folder are joined by a line feed. For the arguments see `from_string`.
@@ -100,7 +98,9 @@ class Corpus:
         packed = resources.files("normgeom").joinpath("data", f"{name}.txt.gz").read_bytes()
         text = gzip.decompress(packed)
         if hashlib.sha256(text).hexdigest() != NOVELS[name]:
-            raise ValueError(f"the text of {name} must be as it came; its SHA-256 differs. Reinstall normgeom.")
+            raise ValueError(
+                f"the text of {name} must be as it came; its SHA-256 differs. Reinstall normgeom."
+            )
         return cls.from_string(text.decode(), held_out=held_out, name=name)
 
     @property
@@ -156,7 +156,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise FileNotFoundError(
-            f"no file or folder {path}; a text is one of the novels ({', '.join(NOVELS)}), a file or a folder."
+            f"no file or folder {path}; a text is a novel ({', '.join(NOVELS)}), a file or a folder."
         )
     found = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
     if not found:

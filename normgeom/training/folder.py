@@ -127,7 +127,9 @@ class RunFolder:
         own = [p for p in (self._log, self.path / "run.json", self.path / "log.parquet") if p.exists()]
         own += checkpoints(self.path)
         if own and not overwrite:
-            raise FileExistsError(f"{self.path} has a run already. Resume it, overwrite it, or name another folder.")
+            raise FileExistsError(
+                f"{self.path} has a run already. Resume it, overwrite it, or name another folder."
+            )
         for file in own:
             file.unlink()
         if overwrite:

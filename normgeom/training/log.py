@@ -70,7 +70,7 @@ class TensorBoardLog:
         require("tensorboard", option="tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, record: StepRecord) -> None:
         """Add the numbers of a step."""

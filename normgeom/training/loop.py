@@ -90,9 +90,11 @@ class Loop:
     def _own_random_numbers(self) -> Iterator[None]:
         """Draw torch's random numbers (dropout) from the loop's generator; leave the global one as found."""
         seed = int(torch.randint(2**62, (), generator=self.generator))
-        devices = {p.device for p in self.model.parameters() if p.device.type == "cuda"}
-        with torch.random.fork_rng(devices=list(devices)):
-            torch.manual_seed(seed + place()[0])
+        indices = {p.device.index for p in self.model.parameters() if p.device.type == "cuda"}
+        with torch.random.fork_rng(devices=list(indices)):
+            # torch.manual_seed would seed devices of others too.
+            for each in (torch.default_generator, *(torch.cuda.default_generators[k] for k in indices)):
+                each.manual_seed(seed + place()[0])
             yield
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,7 +116,9 @@ class Loop:
             ValueError: if it is of another task, or does not fit the model, the optimizer or the scheduler.
         """
         task = self.task.identity()
-        other = [f"{k} {saved['task'].get(k)!r}, not {v!r}" for k, v in task.items() if saved["task"].get(k) != v]
+        other = [
+            f"{k} {saved['task'].get(k)!r}, not {v!r}" for k, v in task.items() if saved["task"].get(k) != v
+        ]
         if other:
             raise ValueError(f"a run must go on with its own task; it has {'; '.join(other)}.")
         if (self.scheduler is None) != (saved["scheduler"] is None):

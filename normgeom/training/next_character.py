@@ -35,9 +35,9 @@ class NextCharacter:
 
     Source: Graves 2013 (arXiv:1308.0850), sections 2 and 3; Williams, Peng 1990 (truncation).
 
-    >>> task = NextCharacter(Corpus.from_string("abcd" * 3 + "ab"), length=2, batch_size=2)
+    >>> task = NextCharacter(Corpus.from_string("abcd" * 4, held_out=0.2), length=2, batch_size=2)
     >>> task.batch(0).inputs.T.tolist(), task.batch(0).targets.T.tolist()
-    ([[0, 1], [1, 2]], [[1, 2], [2, 3]])
+    ([[0, 1], [2, 3]], [[1, 2], [3, 0]])
     """
 
     corpus: Corpus
@@ -70,7 +70,7 @@ class NextCharacter:
 
     @cached_property
     def _streams(self) -> Tensor:
-        """This process's streams, (characters + 1, streams): each begins with the last of the one before."""
+        """One process's streams, (characters + 1, streams), each from the last of the one before."""
         width = (len(self.corpus.training) - 1) // self.batch_size
         rows = self.corpus.training.unfold(0, width + 1, width)[: self.batch_size]
         return rows[own(self.batch_size, self.rank, self.processes)].T.contiguous().to(self.device)

@@ -1,11 +1,17 @@
 """A progress bar for a run, on a terminal."""
 
-import sys
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.progress import TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from normgeom.training.loop import StepRecord
@@ -20,14 +26,13 @@ class RateColumn(ProgressColumn):
 
 
 def with_progress_bar(
-    records: Iterable[StepRecord], *, steps: int, start: int = 0, console: Console | None = None
+    records: Iterable[StepRecord], *, steps: int, console: Console | None = None
 ) -> Iterator[StepRecord]:
     """Yield the records of a run; meanwhile a terminal shows steps, rate, time left and bits.
 
     Args:
         records: what `train` returns.
         steps: the number of steps when the run ends.
-        start: steps made before these records.
         console: where to draw; standard error if not given. Nothing is drawn where it is no terminal.
     """
     console = Console(stderr=True) if console is None else console
@@ -36,7 +41,7 @@ def with_progress_bar(
         return
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[bits]}"), RateColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task, held_out = bar.add_task("", total=steps, completed=start, bits=""), ""
+        task, held_out = bar.add_task("", total=steps, bits=""), ""
         for record in records:
             if record.held_out_bits is not None:
                 held_out = f", held out {record.held_out_bits:.3f}"
