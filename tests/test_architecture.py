@@ -41,7 +41,17 @@ ALLOWED = {
         "processes",
         "report",
     },
-    "": {"norms", "transforms", "layers", "invariance", "geometry", "models", "training"},
+    "": {
+        "norms",
+        "transforms",
+        "layers",
+        "invariance",
+        "geometry",
+        "models",
+        "training",
+        "symmetry",
+        "dynamics",
+    },
 }
 
 

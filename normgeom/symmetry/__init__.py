@@ -1,0 +1,17 @@
+"""The symmetries of a whole model, found on the function itself."""
+
+from normgeom.symmetry.blocks import Block, BlockView, gates, heads, resolve_blocks, rows
+from normgeom.symmetry.single import ScaleInvariance, ScaleInvariances, ScaleKind, scale_invariance
+
+__all__ = [
+    "Block",
+    "BlockView",
+    "ScaleInvariance",
+    "ScaleInvariances",
+    "ScaleKind",
+    "gates",
+    "heads",
+    "resolve_blocks",
+    "rows",
+    "scale_invariance",
+]
