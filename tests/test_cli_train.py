@@ -167,6 +167,7 @@ def test_sigterm_writes_a_checkpoint_from_which_the_run_goes_on(normgeom, folder
     assert (folder / "run" / "log.csv").read_bytes() == (folder / "whole" / "log.csv").read_bytes()
 
 
+HUGE = ("--lr", "1e38", "--optimizer", "sgd", "--clip", "0")
 GOOD = ("text.txt", "--out", "run", *SMALL)
 
 
@@ -198,7 +199,7 @@ GOOD = ("text.txt", "--out", "run", *SMALL)
         (("--out", "done", "--resume", "--lr", "3"), "its options; the one in done has lr None, not 3.0"),
         (("--out", "done", "--resume", "--overwrite"), "resume and overwrite exclude each other"),
         (("--out", "broken", "--resume"), "broken/run.json must hold the settings of a run"),
-        ((*GOOD, "--lr", "1e38", "--steps", "30", "--optimizer", "sgd", "--clip", "0"), "the last good checkpoint is run/"),
+        ((*GOOD, "--steps", "30", *HUGE), "the last good checkpoint is run/"),
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, tuple) else "",
 )  # fmt: skip

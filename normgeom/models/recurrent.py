@@ -46,9 +46,10 @@ class Recurrent(nn.Module):
             raise ValueError(f"dropout must be a probability from 0 to 1; got {dropout}.")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
-        for k in range(num_layers):
+        self._names = [[f"layer{k}", *[f"layer{k}_reverse"] * bool(bidirectional)] for k in range(num_layers)]
+        for k, names in enumerate(self._names):
             inputs = input_size if k == 0 else hidden_size * (1 + bidirectional)
-            for name in self._names(k):
+            for name in names:
                 cell = self.cell_type(
                     inputs,
                     hidden_size,
@@ -63,13 +64,9 @@ class Recurrent(nn.Module):
                 self.add_module(name, cell)
         self.placement = cell.placement
 
-    def _names(self, layer: int) -> list[str]:
-        return [f"layer{layer}"] + [f"layer{layer}_reverse"] * self.bidirectional
-
     def cells(self) -> dict[str, Cell]:
         """Return the cells by name, in the order of torch's states: by layer, then direction."""
-        names = [name for k in range(self.num_layers) for name in self._names(k)]
-        return {name: self.get_submodule(name) for name in names}  # type: ignore[misc]
+        return {name: getattr(self, name) for names in self._names for name in names}
 
     def reset_parameters(self, *, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew, U(-1/sqrt(H), 1/sqrt(H)), and set gains and biases of norms as given."""
@@ -93,31 +90,37 @@ class Recurrent(nn.Module):
         """
         sequence = Sequence.of(x, self.input_size, self.batch_first)
         states = sequence.states_in(self._states(state, sequence))
-        values, finals = sequence.values, []
-        cells = iter(enumerate(self.cells().items()))
-        for layer in range(self.num_layers):
+        values, finals = sequence.values, list[State]()
+        for layer, names in enumerate(self._names):
+            if layer and self.dropout and self.training:
+                values = F.dropout(values, self.dropout)
             outputs = []
-            for name in self._names(layer):
-                index, (_, cell) = next(cells)
-                backward = name.endswith("_reverse")
-                into = sequence.reversed(values) if backward else values
-                start = tuple(s[index] for s in states)
-                tap = None if taps is None else taps.of(name, cell, into, start)
-                out, final = scan(cell, into, start, sequence.packing, tap)
-                if taps is not None:
-                    taps.keep(name, out)
-                outputs.append(sequence.reversed(out) if backward else out)
+            for name in names:
+                start = tuple(s[len(finals)] for s in states)
+                out, final = self._run(name, values, start, sequence, taps)
+                outputs.append(out)
                 finals.append(final)
             values = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
-            if self.dropout and self.training and layer < self.num_layers - 1:
-                values = F.dropout(values, self.dropout)
         stacked = sequence.states_out(tuple(torch.stack(each) for each in zip(*finals, strict=True)))
         return sequence.outputs_out(values), stacked if len(stacked) > 1 else stacked[0]
+
+    def _run(
+        self, name: str, values: torch.Tensor, start: State, sequence: Sequence, taps: Any
+    ) -> tuple[torch.Tensor, State]:
+        """Run one cell in its direction."""
+        cell, backward = getattr(self, name), name.endswith("_reverse")
+        into = sequence.reversed(values) if backward else values
+        tap = None if taps is None else taps.of(name, cell, into, start)
+        out, final = scan(cell, into, start, sequence.packing, tap)
+        if taps is not None:
+            taps.keep(name, out)
+        return (sequence.reversed(out) if backward else out), final
 
     def _states(self, state: Any, sequence: Sequence) -> State:
         """Return the initial states, zeros if none are given, after checking them."""
         layers = self.num_layers * (1 + self.bidirectional)
-        first = next(iter(self.cells().values()))
+        first = self.layer0
+        assert isinstance(first, Cell)
         shape: tuple[int, ...] = (layers, sequence.cases, self.hidden_size)
         shape = shape if sequence.batched else (layers, self.hidden_size)
         if state is None:
