@@ -4,7 +4,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 import typer
@@ -24,12 +24,18 @@ from normgeom.training import (
 )
 from normgeom.training import train as run
 
+if TYPE_CHECKING:
+    from typer import Context
+else:
+    # What typer passes is of the class that its Context is derived from.
+    Context = typer.Context.__base__
+
 OWN = Settings()
 MODEL, DATA, OPTIMIZER, RUN = "Model", "Data", "Optimizer", "Run"
 
 
 def train(
-    context: typer.Context,
+    context: Context,
     task: Annotated[
         str,
         typer.Argument(
@@ -123,7 +129,7 @@ def train(
         _train(settings, own, where)
 
 
-def _of_the_run(out: Path, given: dict[str, Any], context: typer.Context) -> Settings:
+def _of_the_run(out: Path, given: dict[str, Any], context: Context) -> Settings:
     """Return the settings of the run in a folder; only the number of steps may be another one."""
     path = out / "run.json"
     if not path.is_file():
@@ -140,7 +146,7 @@ def _of_the_run(out: Path, given: dict[str, Any], context: typer.Context) -> Set
     return dataclasses.replace(own, steps=given["steps"]) if _typed(context, "steps") else own
 
 
-def _typed(context: typer.Context, name: str) -> bool:
+def _typed(context: Context, name: str) -> bool:
     """Whether an option was given, so that it is not there by default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

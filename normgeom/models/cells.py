@@ -5,6 +5,7 @@ over sequences. What depends on the input alone (`project`) is computed for all 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from normgeom.models.placement import Placement
 from normgeom.models.places import GainBiasNorm, Shift
 
 State = tuple[torch.Tensor, ...]
+Seen = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Cell(nn.Module):
@@ -131,26 +133,24 @@ class Cell(nn.Module):
     def _shifted(self, summed: torch.Tensor) -> torch.Tensor:
         return summed if self.bias is None else summed + self.bias
 
-    def gates_of(
-        self, projected: torch.Tensor, h: torch.Tensor, tap: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def gates_of(self, projected: torch.Tensor, h: torch.Tensor, seen: Seen | None = None) -> torch.Tensor:
         """Return `LN(W_h h) + LN(W_x x) + b`, or what the placement makes of it."""
         summed = F.linear(h, self.weight_recurrent)
-        if tap is not None:
-            summed = summed + tap
+        if seen is not None:
+            summed = seen(summed)
         if self.placement.joint:
             return self._shifted(self.norm_joint(summed + projected))
         return self.norm_recurrent(summed) + projected
 
-    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
-        """Return the next state, the hidden state first; `tap` is added to `W_h h`."""
+    def step(self, projected: torch.Tensor, state: State, seen: Seen | None = None) -> State:
+        """Return the next state, the hidden state first; `seen` is shown `W_h h` and returns it."""
         raise NotImplementedError
 
-    def run(self, projected: torch.Tensor, state: State, taps: torch.Tensor | None = None) -> list[State]:
+    def run(self, projected: torch.Tensor, state: State, seen: Seen | None = None) -> list[State]:
         """Return the state after every step, from the projected inputs (steps, cases, gates * H)."""
         states = []
-        for t, into in enumerate(projected.unbind(0)):
-            state = self.step(into, state, None if taps is None else taps[t])
+        for into in projected.unbind(0):
+            state = self.step(into, state, seen)
             states.append(state)
         return states
 
@@ -188,9 +188,9 @@ class LNRNNCell(Cell):
     gates, stacked = 1, (1,)
     paper = Placement(cell=False, joint=True)
 
-    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+    def step(self, projected: torch.Tensor, state: State, seen: Seen | None = None) -> State:
         """Return the next hidden state."""
-        return (self.gates_of(projected, state[0], tap).tanh(),)
+        return (self.gates_of(projected, state[0], seen).tanh(),)
 
 
 class LNLSTMCell(Cell):
@@ -228,9 +228,9 @@ class LNLSTMCell(Cell):
     paper = Placement()
     has_cell_state = True
 
-    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+    def step(self, projected: torch.Tensor, state: State, seen: Seen | None = None) -> State:
         """Return the next hidden state and cell state."""
-        gates = self.gates_of(projected, state[0], tap)
+        gates = self.gates_of(projected, state[0], seen)
         f, i, o = gates[..., : 3 * self.hidden_size].sigmoid().chunk(3, -1)
         c = f * state[1] + i * gates[..., 3 * self.hidden_size :].tanh()
         return o * self.norm_cell(c).tanh(), c
@@ -277,12 +277,12 @@ class LNGRUCell(Cell):
             self.norm_joint = GainBiasNorm(gates, **self._norm_options)
             self.norm_candidate = GainBiasNorm(candidate, **self._norm_options)
 
-    def step(self, projected: torch.Tensor, state: State, tap: torch.Tensor | None = None) -> State:
+    def step(self, projected: torch.Tensor, state: State, seen: Seen | None = None) -> State:
         """Return the next hidden state."""
         h, sizes = state[0], (2 * self.hidden_size, self.hidden_size)
         summed = F.linear(h, self.weight_recurrent)
-        if tap is not None:
-            summed = summed + tap
+        if seen is not None:
+            summed = seen(summed)
         if not self.placement.joint:
             summed = self.norm_recurrent(summed)
         recurrent, into = summed.split(sizes, -1), projected.split(sizes, -1)

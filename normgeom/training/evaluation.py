@@ -48,7 +48,7 @@ def evaluate(model: nn.Module, task: Task) -> HeldOut:
     """
     sums = torch.zeros(3, dtype=torch.float64)
     state = None
-    with torch.no_grad(), _in_eval_mode(model):
+    with torch.no_grad(), in_eval_mode(model):
         for batch in task.held_out():
             logits, state = task.predict(model, batch, None if batch.fresh else state)
             sums += _sums(logits, batch, task).cpu()
@@ -81,7 +81,7 @@ def _sums(logits: Tensor, batch: Batch, task: Task) -> Tensor:
 
 
 @contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[Any]:
+def in_eval_mode(model: nn.Module) -> Iterator[Any]:
     """Put a model in eval mode, and every part of it back in the mode it was found in."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()

@@ -20,7 +20,7 @@ from normgeom.training.log import (
     synced_size,
     write_parquet,
 )
-from normgeom.training.loop import Loop, NonFiniteTraining, StepRecord, plain
+from normgeom.training.loop import Loop, StepRecord
 
 
 class RunFolder:
@@ -63,17 +63,11 @@ class RunFolder:
         """Write a checkpoint of the loop as it is now, and the log up to here.
 
         Raises:
-            NonFiniteTraining: if a parameter is not finite; the checkpoints before stay.
+            NonFiniteTraining: if it is no good; the checkpoints before stay.
         """
         if self._saved == self.loop.step:
             return
-        for name, parameter in plain(self.loop.model).named_parameters():
-            if not torch.isfinite(parameter).all():
-                rate = self.loop.optimizer.param_groups[0]["lr"]
-                raise NonFiniteTraining(
-                    f"parameters must be finite; after step {self.loop.step}, at learning rate {rate:g}, "
-                    f"{name} is not."
-                )
+        self.loop.check()
         content = self.loop.state_dict()
         if self._writes:
             content["log"] = synced_size(self._log)

@@ -92,7 +92,12 @@ def read_log(folder: str | Path) -> pd.DataFrame:
     path = Path(folder) / "log.csv"
     if not path.is_file():
         raise FileNotFoundError(f"no run in {folder}: there is no {path}.")
-    return pd.read_csv(path, float_precision="round_trip", dtype=dict.fromkeys(COLUMNS[1:], "float64"))
+    with path.open(encoding="utf-8", newline="") as file:
+        whole = (line for line in file if line.endswith("\n"))  # a kill may leave half a row at the end
+        rows = list(csv.DictReader(whole))
+    # float() reads back the very number that was written; pandas' own parser need not.
+    columns = {name: [float(row[name] or "nan") for row in rows] for name in COLUMNS}
+    return pd.DataFrame(columns, columns=COLUMNS, dtype="float64").astype({"step": "int64"})
 
 
 def write_parquet(folder: str | Path) -> Path:

@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from normgeom.processes import gathered, place, total
-from normgeom.training.evaluation import mean_nats
+from normgeom.training.evaluation import in_eval_mode, mean_nats
 from normgeom.training.tasks import Task
 
 
@@ -33,6 +33,9 @@ class StepRecord:
     held_out_accuracy: float | None = None
 
 
+ADVICE = "Take a smaller learning rate, or clip the gradient."
+
+
 class NonFiniteTraining(ValueError):
     """The loss, the gradient or a parameter is not finite; the update was not made."""
 
@@ -49,6 +52,7 @@ class Loop:
     generator: torch.Generator
     step: int = 0
     state: Any = None
+    last: StepRecord | None = None
 
     def advance(self) -> StepRecord:
         """Make one step.
@@ -71,8 +75,29 @@ class Loop:
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
-        self.step, self.state = self.step + 1, detached(state)
+        self.step, self.state, self.last = record.step, detached(state), record
         return record
+
+    def check(self) -> None:
+        """Raise an error if the next step could not be made from here: what is saved must be worth it.
+
+        Raises:
+            NonFiniteTraining: if a parameter, or the loss of the next batch (in eval mode), is not finite.
+        """
+        model, batch = plain(self.model), self.task.batch(self.step)
+        broken = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
+        with torch.no_grad(), in_eval_mode(model):
+            logits, _ = self.task.predict(model, batch, None if batch.fresh else self.state)
+            bits = float(total(mean_nats(logits, batch, self.task))) / place()[1] / math.log(2)
+        if broken or not math.isfinite(bits):
+            what = f"{broken[0]} is not" if broken else f"the loss of the next batch is {bits:g} bits"
+            after = "before the first step"
+            if self.last is not None:
+                after = (
+                    f"after step {self.step}, at learning rate {self.last.learning_rate:g} with a gradient "
+                    f"of norm {self.last.gradient_norm:g}"
+                )
+            raise NonFiniteTraining(f"parameters and loss must be finite; {after}, {what}. {ADVICE}")
 
     def _record(self, loss: Tensor, norm: Tensor) -> StepRecord:
         nats = float(total(loss.clone())) / place()[1]
@@ -82,7 +107,7 @@ class Loop:
             raise NonFiniteTraining(
                 f"loss and gradient must be finite; in step {record.step}, at learning rate {rate:g}, the "
                 f"loss is {record.bits:g} bits and the norm of the gradient {record.gradient_norm:g}. The "
-                "update was not made. Take a smaller learning rate, or clip the gradient."
+                f"update was not made. {ADVICE}"
             )
         return record
 

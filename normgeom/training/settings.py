@@ -13,6 +13,7 @@ from normgeom.models import DRAWLSTM, LNGRU, LNLSTM, LNRNN, CharLM, Placement, R
 from normgeom.training.corpus import NOVELS, Corpus
 from normgeom.training.next_character import NextCharacter
 from normgeom.training.sequential_digits import SequentialDigits
+from normgeom.training.tasks import check_at_least_1
 
 LAYERED: dict[str, Any] = {"ln-lstm": LNLSTM, "ln-gru": LNGRU, "ln-rnn": LNRNN, "draw-lstm": DRAWLSTM}
 PLAIN: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -52,7 +53,7 @@ class Settings:
         evaluate_every: steps between evaluations; 0 never evaluates.
 
     Raises:
-        ValueError: for an unknown name, or norms in a cell that has none.
+        ValueError: for an unknown name, a size below 1, a negative seed, or norms in a cell that has none.
 
     >>> Settings(cell="ln-gru", hidden=16).make_model(75).core
     LNGRU(
@@ -82,9 +83,12 @@ class Settings:
     evaluate_every: int = 100
 
     def __post_init__(self) -> None:
-        """Raise an error for an unknown name, or norms in a cell that has none."""
+        """Raise an error for values that make no run, as far as they show it."""
         _check_name("cell", self.cell, CELLS)
         _check_name("optimizer", self.optimizer, OPTIMIZERS)
+        check_at_least_1(hidden=self.hidden, layers=self.layers, batch=self.batch, length=self.length)
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative; got {self.seed}.")
         if self.cell in PLAIN and (self._norms() or self.initial_gain != 1):
             given = ", ".join(self._norms()) or "initial_gain"
             raise ValueError(

@@ -6,7 +6,7 @@ seen without a break.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class Batch:
     fresh: bool
 
 
+@runtime_checkable
 class Task(Protocol):
     """What the loop asks of a task."""
 

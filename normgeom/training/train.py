@@ -117,13 +117,13 @@ def _kept(records: Iterator[StepRecord], run: RunFolder, checkpoint_every: int) 
                 stop = requests.agreed(next(run.loop.model.parameters()).device)
                 if stop or (checkpoint_every and record.step % checkpoint_every == 0):
                     run.save()
+                yield record
                 if stop:
                     raise TrainingStopped(
                         f"stopped by {signal.Signals(stop).name} after step {record.step}, which "
                         f"{run.newest()} holds; resume to go on.",
                         stop,
                     )
-                yield record
             run.save()
         except NonFiniteTraining as why:
             raise NonFiniteTraining(f"{why} The last good checkpoint is {run.newest()}.") from None

@@ -40,7 +40,7 @@ def train_by_hand(model, corpus, optimizer, *, length, streams, steps, clip):
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         norm = math.sqrt(sum(float((g**2).sum()) for g in gradients))
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-            parameter.grad = gradient * min(1.0, clip / norm)
+            parameter.grad = gradient * min(1.0, clip / (norm + 1e-6))
         optimizer.step()
         losses.append((float(loss.detach()) / math.log(2), norm))
         place += length
