@@ -231,9 +231,9 @@ class LNLSTMCell(Cell):
     def step(self, projected: torch.Tensor, state: State, seen: Seen | None = None) -> State:
         """Return the next hidden state and cell state."""
         gates = self.gates_of(projected, state[0], seen)
-        f, i, o = gates[..., : 3 * self.hidden_size].sigmoid().chunk(3, -1)
-        c = f * state[1] + i * gates[..., 3 * self.hidden_size :].tanh()
-        return o * self.norm_cell(c).tanh(), c
+        f, i, o, g = gates.chunk(4, -1)
+        c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+        return o.sigmoid() * self.norm_cell(c).tanh(), c
 
 
 class DRAWLSTMCell(LNLSTMCell):
