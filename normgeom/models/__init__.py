@@ -2,6 +2,7 @@
 
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.convert import from_torch, to_torch
+from normgeom.models.per_example import per_example_gradients
 from normgeom.models.placement import Placement
 from normgeom.models.recurrent import DRAWLSTM, LNGRU, LNLSTM, LNRNN
 
@@ -16,5 +17,6 @@ __all__ = [
     "LNRNNCell",
     "Placement",
     "from_torch",
+    "per_example_gradients",
     "to_torch",
 ]
