@@ -90,7 +90,8 @@ class Recurrent(nn.Module):
         """
         sequence = Sequence.of(x, self.input_size, self.batch_first)
         states = sequence.states_in(self._states(state, sequence))
-        values, finals = sequence.values, list[State]()
+        values = sequence.values
+        finals: list[State] = []
         for layer, names in enumerate(self._names):
             if layer and self.dropout and self.training:
                 values = F.dropout(values, self.dropout)

@@ -24,7 +24,8 @@ def watched(values: Iterable[torch.Tensor]) -> bool:
         return True
     if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
         return True
-    return any(type(value) not in (torch.Tensor, nn.Parameter) for value in values)
+    legacy_batched = torch._C._functorch.is_legacy_batchedtensor
+    return any(type(v) not in (torch.Tensor, nn.Parameter) or legacy_batched(v) for v in values)
 
 
 def as_made(cell: Cell) -> bool:
