@@ -5,6 +5,7 @@ from normgeom.models.convert import from_torch, to_torch
 from normgeom.models.per_example import per_example_gradients
 from normgeom.models.placement import Placement
 from normgeom.models.recurrent import DRAWLSTM, LNGRU, LNLSTM, LNRNN
+from normgeom.models.sigmas import sigmas
 
 __all__ = [
     "DRAWLSTM",
@@ -18,5 +19,6 @@ __all__ = [
     "Placement",
     "from_torch",
     "per_example_gradients",
+    "sigmas",
     "to_torch",
 ]
