@@ -10,7 +10,7 @@ import torch
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
-from normgeom.models.cells import Cell, State
+from normgeom.models.cell import Cell, State
 from normgeom.models.given import Taps
 from normgeom.models.recurrent import Recurrent
 

@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from normgeom.models.arguments import as_states, check_sizes, check_state
-from normgeom.models.cells import Cell, DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell, State
+from normgeom.models.cell import Cell, State
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.placement import Placement
 from normgeom.models.scan import scan
 from normgeom.models.sequences import Sequence

@@ -8,7 +8,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from normgeom.models.cells import Cell, DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.cell import Cell
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.places import GainBiasNorm, Shift
 
 CELLS = (LNRNNCell, LNLSTMCell, DRAWLSTMCell, LNGRUCell)
