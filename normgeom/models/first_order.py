@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from normgeom.models.cells import Cell
+from normgeom.models.cell import Cell
 from normgeom.models.given import plain_gradients, plain_pass
 from normgeom.models.watchers import watched
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from normgeom.models.cells import Cell, State
+from normgeom.models.cell import Cell, State
 from normgeom.models.places import GainBiasNorm
 
 Tensors = dict[str, torch.Tensor]

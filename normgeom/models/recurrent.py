@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from normgeom.models.arguments import as_states, check_sizes, check_state
-from normgeom.models.cells import Cell, DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell, State
+from normgeom.models.cell import Cell, State
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.placement import Placement
 from normgeom.models.scan import scan
 from normgeom.models.sequences import Sequence
@@ -90,7 +91,8 @@ class Recurrent(nn.Module):
         """
         sequence = Sequence.of(x, self.input_size, self.batch_first)
         states = sequence.states_in(self._states(state, sequence))
-        values, finals = sequence.values, list[State]()
+        values = sequence.values
+        finals: list[State] = []
         for layer, names in enumerate(self._names):
             if layer and self.dropout and self.training:
                 values = F.dropout(values, self.dropout)

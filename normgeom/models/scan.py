@@ -2,7 +2,7 @@
 
 import torch
 
-from normgeom.models.cells import Cell, State
+from normgeom.models.cell import Cell, State
 from normgeom.models.first_order import FirstOrderScan
 from normgeom.models.fused.function import FusedScan, fused_spec
 from normgeom.models.given import Taps, given_tensors, parameters

@@ -8,7 +8,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from normgeom.models.cells import Cell, DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.cell import Cell
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.places import GainBiasNorm, Shift
 
 CELLS = (LNRNNCell, LNLSTMCell, DRAWLSTMCell, LNGRUCell)
@@ -24,7 +25,8 @@ def watched(values: Iterable[torch.Tensor]) -> bool:
         return True
     if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
         return True
-    return any(type(value) not in (torch.Tensor, nn.Parameter) for value in values)
+    legacy_batched = torch._C._functorch.is_legacy_batchedtensor
+    return any(type(v) not in (torch.Tensor, nn.Parameter) or legacy_batched(v) for v in values)
 
 
 def as_made(cell: Cell) -> bool:

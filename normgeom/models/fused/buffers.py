@@ -4,13 +4,47 @@ import math
 
 import torch
 
-_KEPT = 32
+_MOST_BYTES = 2**30
+
+
+class Pool:
+    """Flat tensors that nobody uses now, by size; beyond a number of bytes the longest unused size goes.
+
+    >>> pool = Pool(most_bytes=100)
+    >>> first = pool.take(10, torch.float32)
+    >>> pool.give(first)
+    >>> pool.take(10, torch.float32) is first
+    True
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self.most_bytes, self.bytes = most_bytes, 0
+        self._free: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+
+    def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor of at least this size: sizes are rounded up by at most an eighth."""
+        step = max(1, 2 ** (size.bit_length() - 4))
+        rounded = -(-size // step) * step
+        try:
+            flat = self._free[rounded, dtype].pop()
+        except (KeyError, IndexError):
+            return torch.empty(rounded, dtype=dtype)
+        self.bytes -= flat.nbytes
+        return flat
+
+    def give(self, flat: torch.Tensor) -> None:
+        """Keep a tensor for the next to come."""
+        key = (flat.numel(), flat.dtype)
+        self._free[key] = [*self._free.pop(key, []), flat]
+        self.bytes += flat.nbytes
+        while self.bytes > self.most_bytes and self._free:
+            self.bytes -= sum(old.nbytes for old in self._free.pop(next(iter(self._free)), []))
 
 
 class Buffers:
     """Scratch tensors of one pass, given back to the pool when the pass is forgotten."""
 
-    def __init__(self, pool: "Pool", dtype: torch.dtype) -> None:
+    def __init__(self, pool: Pool, dtype: torch.dtype) -> None:
         self._pool, self._dtype = pool, dtype
         self._taken: list[torch.Tensor] = []
 
@@ -25,28 +59,6 @@ class Buffers:
         """Give everything back."""
         for flat in self._taken:
             self._pool.give(flat)
-
-
-class Pool:
-    """Flat tensors that nobody uses now, by size and type; the longest unused are forgotten first."""
-
-    def __init__(self) -> None:
-        self._free: list[torch.Tensor] = []
-
-    def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return a tensor of at least this size: sizes are rounded up by at most an eighth."""
-        step = max(1, 2 ** (size.bit_length() - 4))
-        rounded = -(-size // step) * step
-        for index in range(len(self._free) - 1, -1, -1):
-            found = self._free[index]
-            if found.numel() == rounded and found.dtype == dtype:
-                return self._free.pop(index)
-        return torch.empty(rounded, dtype=dtype)
-
-    def give(self, flat: torch.Tensor) -> None:
-        """Keep a tensor for the next to come."""
-        self._free.append(flat)
-        del self._free[:-_KEPT]
 
 
 POOL = Pool()

@@ -77,17 +77,6 @@ static inline REAL statistics(const REAL *restrict a, int64_t n, double eps, REA
     return (REAL)(1 / sqrt((double)(square / (REAL)n) + eps));
 }
 
-/* a -> (a - mean) / sigma, segment by segment */
-static void normalize(const Layer *l, REAL *restrict a, double eps, REAL *restrict scale) {
-    for (int64_t s = 0, from = 0; s < l->segments; from = l->segment_end[s++]) {
-        int64_t to = l->segment_end[s];
-        REAL mean, inverse = statistics(a + from, to - from, eps, &mean);
-        scale[s] = inverse;
-#pragma omp simd
-        for (int64_t j = from; j < to; j++) a[j] = (a[j] - mean) * inverse;
-    }
-}
-
 /* The gradient of the summed inputs, from that of gain * z; the gain's is added up. */
 static void normalize_backward(const Layer *l, const REAL *restrict grad, const REAL *restrict gain,
                                const REAL *restrict z, const REAL *restrict scale, REAL *restrict grad_gain,
@@ -110,20 +99,80 @@ static void normalize_backward(const Layer *l, const REAL *restrict grad, const 
     }
 }
 
-/* What both products have become before the nonlinearities: normalized in place. */
-static void normalize_products(const Layer *l, REAL *restrict p, REAL *restrict u, int64_t row) {
+/* u and p normalized in place, and out = gain_u * u + gain_p * p + shift, for one segment. */
+static inline void combine_segment(const Layer *l, REAL *restrict p, REAL *restrict u, REAL *restrict out, int64_t from,
+                                   int64_t to, int64_t row_scale, const int norm_p, const int norm_u, const int joint) {
+    const REAL *restrict gp = l->gain_input, *restrict gu = l->gain_recurrent, *restrict shift = l->shift;
+    REAL mean_p = 0, scale_p = 1, mean_u = 0, scale_u = 1;
+    if (joint)
+        for (int64_t j = from; j < to; j++) u[j] += p[j];
+    if (norm_u) l->scale_recurrent[row_scale] = scale_u = statistics(u + from, to - from, l->eps_recurrent, &mean_u);
+    if (norm_p) l->scale_input[row_scale] = scale_p = statistics(p + from, to - from, l->eps_input, &mean_p);
+#pragma omp simd
+    for (int64_t j = from; j < to; j++) {
+        REAL sum = shift[j];
+        if (norm_u) u[j] = (u[j] - mean_u) * scale_u;
+        if (norm_p) p[j] = (p[j] - mean_p) * scale_p;
+        if (!joint) sum += gp[j] * p[j];
+        out[j] = gu[j] * u[j] + sum;
+    }
+}
+
+/* What the nonlinearities see of both products of a row, which are normalized in place. */
+static void combine(const Layer *l, REAL *p, REAL *u, REAL *out, int64_t row) {
+    for (int64_t s = 0, from = 0; s < l->segments; from = l->segment_end[s++]) {
+        int64_t to = l->segment_end[s], at = row * l->segments + s;
+        if (l->norm_joint)
+            combine_segment(l, p, u, out, from, to, at, 0, 1, 1);
+        else if (l->norm_input && l->norm_recurrent)
+            combine_segment(l, p, u, out, from, to, at, 1, 1, 0);
+        else if (l->norm_input)
+            combine_segment(l, p, u, out, from, to, at, 1, 0, 0);
+        else if (l->norm_recurrent)
+            combine_segment(l, p, u, out, from, to, at, 0, 1, 0);
+        else
+            combine_segment(l, p, u, out, from, to, at, 0, 0, 0);
+    }
+}
+
+/* Both norms at once, where both products have one of their own. */
+static void both_backward(const Layer *l, const REAL *restrict d, const REAL *restrict e, int64_t b, int64_t row) {
     int64_t stack = l->gates * l->units;
-    if (l->norm_joint)
-        for (int64_t j = 0; j < stack; j++) u[j] += p[j];
-    if (l->norm_recurrent || l->norm_joint)
-        normalize(l, u, l->eps_recurrent, l->scale_recurrent + row * l->segments);
-    if (l->norm_input) normalize(l, p, l->eps_input, l->scale_input + row * l->segments);
+    const REAL *restrict u = l->summed + row * stack, *restrict p = l->projected + row * stack;
+    const REAL *restrict gp = l->gain_input, *restrict gu = l->gain_recurrent;
+    REAL *restrict out_u = l->grad_summed + row * stack, *restrict out_p = l->grad_projected + row * stack;
+    REAL *restrict gain_u = l->grad_gain_recurrent + b * stack, *restrict gain_p = l->grad_gain_input + b * stack;
+    for (int64_t s = 0, from = 0; s < l->segments; from = l->segment_end[s++]) {
+        int64_t to = l->segment_end[s], at = row * l->segments + s;
+        REAL sum_u = 0, along_u = 0, sum_p = 0, along_p = 0, size = (REAL)(to - from);
+#pragma omp simd reduction(+ : sum_u, along_u, sum_p, along_p)
+        for (int64_t j = from; j < to; j++) {
+            REAL ez = e[j] * u[j], dz = d[j] * p[j];
+            gain_u[j] += ez;
+            gain_p[j] += dz;
+            sum_u += e[j] * gu[j];
+            sum_p += d[j] * gp[j];
+            along_u += gu[j] * ez;
+            along_p += gp[j] * dz;
+        }
+        REAL scale_u = l->scale_recurrent[at], scale_p = l->scale_input[at];
+        sum_u /= size, along_u /= size, sum_p /= size, along_p /= size;
+#pragma omp simd
+        for (int64_t j = from; j < to; j++) {
+            out_u[j] = scale_u * (e[j] * gu[j] - sum_u - u[j] * along_u);
+            out_p[j] = scale_p * (d[j] * gp[j] - sum_p - p[j] * along_p);
+        }
+    }
 }
 
 /* From the gradients of what the products became to those of the products. */
 static void products_backward(const Layer *l, const REAL *restrict from_input, const REAL *restrict from_recurrent,
                               int64_t b, int64_t row) {
     int64_t stack = l->gates * l->units;
+    if (l->norm_input && l->norm_recurrent) {
+        both_backward(l, from_input, from_recurrent, b, row);
+        return;
+    }
     const REAL *u = l->summed + row * stack, *p = l->projected + row * stack;
     REAL *out_u = l->grad_summed + row * stack, *out_p = l->grad_projected + row * stack;
     if (l->norm_recurrent || l->norm_joint)
@@ -139,24 +188,13 @@ static void products_backward(const Layer *l, const REAL *restrict from_input, c
         memcpy(out_p, from_input, stack * sizeof(REAL));
 }
 
-/* gain_recurrent * u + gain_input * p + shift, for units from .. to */
-static inline void combine(const Layer *l, const REAL *restrict p, const REAL *restrict u, REAL *restrict out,
-                           int64_t from, int64_t to) {
-    const REAL *restrict gp = l->gain_input, *restrict gu = l->gain_recurrent, *restrict shift = l->shift;
-    if (l->norm_joint)
-        for (int64_t j = from; j < to; j++) out[j] = gu[j] * u[j] + shift[j];
-    else
-        for (int64_t j = from; j < to; j++) out[j] = gu[j] * u[j] + (gp[j] * p[j] + shift[j]);
-}
-
 void rnn_forward(const Layer *l, int64_t t) {
     int64_t H = l->units, B = l->cases;
     for (int64_t b = 0; b < B; b++) {
         int64_t row = t * B + b;
         REAL *p = l->projected + row * H, *u = l->summed + t * l->summed_stride + b * H;
         REAL *h = l->hidden + (row + B) * H;
-        normalize_products(l, p, u, row);
-        combine(l, p, u, h, 0, H);
+        combine(l, p, u, h, row);
         apply(h, H, 1);
     }
 }
@@ -185,8 +223,7 @@ void lstm_forward(const Layer *l, int64_t t) {
         const REAL *restrict before = l->cell + row * H;
         REAL *restrict c = l->cell + (row + B) * H, *restrict y = l->squashed + row * H;
         REAL *restrict h = l->hidden + (row + B) * H;
-        normalize_products(l, p, u, row);
-        combine(l, p, u, a, 0, stack);
+        combine(l, p, u, a, row);
         apply(a, 3 * H, 0);
         apply(a + 3 * H, H, 1);
         for (int64_t j = 0; j < H; j++) c[j] = a[j] * before[j] + a[H + j] * a[3 * H + j];
@@ -268,8 +305,7 @@ void gru_forward(const Layer *l, int64_t t) {
         REAL *restrict a = l->activated + row * stack, *restrict n = a + 2 * H;
         const REAL *restrict before = l->hidden + row * H;
         REAL *restrict h = l->hidden + (row + B) * H;
-        normalize_products(l, p, u, row);
-        combine(l, p, u, a, 0, 2 * H);
+        combine(l, p, u, a, row);
         for (int64_t j = 0; j < 2 * H; j++) a[j] += l->shift_recurrent[j];
         apply(a, 2 * H, 0);
         const REAL *restrict pn = p + 2 * H, *restrict un = u + 2 * H, *restrict r = a + H;

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from normgeom.models.cells import Cell, DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.cell import Cell
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.fused.build import library
 from normgeom.models.fused.layer import Spec
 from normgeom.models.fused.passes import backward_pass, forward_pass
