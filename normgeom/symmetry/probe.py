@@ -136,9 +136,10 @@ def _double(model: nn.Module, batch: Any) -> tuple[nn.Module, tuple[tuple[Any, .
     if not any(p.is_floating_point() for p in model.parameters()):
         raise ValueError("the model must have floating-point parameters; it has none.")
     call = as_call(batch)
-    positional, named = _cast(call)
-    copied = _copy(model).double()
+    copied = _copy(model)
     try:
+        positional, named = _cast(call)
+        copied = copied.double()
         with torch.no_grad(), torch.random.fork_rng(_cuda_devices()):
             copied(*positional, **named)
     except (RuntimeError, TypeError):

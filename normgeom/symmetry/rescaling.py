@@ -47,9 +47,9 @@ class PartKinds:
     def __init__(self, test: Point, view: BlockView) -> None:
         self.test, self.view = test, view
         value, grad = (view.split(t[view.parameter]) for t in (test.probe.parameters, test.gradients))
-        self.cosines = _cosine(value.flatten(1), grad.flatten(1))
-        self.row_cosines = _cosine(value, grad)
-        self.still = self._slope(value, grad) < test.tolerance
+        self.cosines = _cosine(value.flatten(1), grad.flatten(1)).cpu()
+        self.row_cosines = _cosine(value, grad).cpu()
+        self.still = (self._slope(value, grad) < test.tolerance).cpu()
         self.cosines[self.still] = 0.0  # of a gradient that is rounding, a cosine says nothing
         self.deviations = torch.zeros(view.parts, dtype=torch.float64)
         small = self.cosines.abs() <= test.cosine_tolerance
@@ -103,7 +103,7 @@ class PartKinds:
     def _by_row(self) -> Tensor:
         """Which invariant parts allow every row its own factor."""
         view, bound = self.view, self.test.cosine_tolerance
-        candidates = self.invariant & ~self.unused & (self.row_cosines.abs() <= bound).all(1).cpu()
+        candidates = self.invariant & ~self.unused & (self.row_cosines.abs() <= bound).all(1)
         if view.rows == 1 or len(view.shape) < 2 or not candidates.any():
             return torch.zeros_like(self.invariant)
         factors = self.test.probe.random((view.parts, view.rows)).cpu()
