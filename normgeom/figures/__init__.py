@@ -8,6 +8,7 @@ from normgeom.figures.draw_gain_metric import draw_gain_error, draw_gain_metric
 from normgeom.figures.draw_invariances import draw_invariances
 from normgeom.figures.draw_kl import draw_kl
 from normgeom.figures.draw_spectrum import draw_spectrum
+from normgeom.figures.draw_tracking import draw_rate_against_norm, draw_tracking
 from normgeom.figures.style import COLOURS, save_figure, style
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "draw_invariances",
     "draw_kl",
     "draw_null_curvature",
+    "draw_rate_against_norm",
     "draw_spectrum",
+    "draw_tracking",
     "save_figure",
     "style",
 ]

@@ -1,7 +1,8 @@
 """The symmetries of a whole model, found on the function itself."""
 
 from normgeom.symmetry.blocks import Block, BlockView, gates, heads, resolve_blocks, rows
-from normgeom.symmetry.single import ScaleInvariance, ScaleInvariances, ScaleKind, scale_invariance
+from normgeom.symmetry.result import ScaleInvariance, ScaleInvariances, ScaleKind
+from normgeom.symmetry.single import scale_invariance
 
 __all__ = [
     "Block",
