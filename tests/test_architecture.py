@@ -24,7 +24,7 @@ ALLOWED = {
     "testing": {"_types", "norms", "transforms", "layers", "invariance"},
     "models": {"_types"},
     "training": {"models", "report"},
-    "symmetry": {"_types", "invariance", "geometry", "report"},
+    "symmetry": {"_types", "layers", "invariance", "geometry", "report"},
     "dynamics": {"_types", "invariance", "geometry", "symmetry", "report"},
     "loading": {"geometry", "points"},
     "figures": {"report"},
