@@ -104,6 +104,18 @@ def two_layers(params, data):
     return data @ params["up"].T @ params["down"].T
 
 
+def relu_network(params, data):
+    return torch.relu(data @ params["up"].T) @ params["down"].T
+
+
+def determinant(params, data):
+    return torch.linalg.det(params["w"]) * data.sum(1)
+
+
+def powers(params, data):
+    return params["a"] ** 2 * params["b"] ** 3 * data.sum(1)
+
+
 def shifted_pair(params, data):
     return (params["w"][0] + 3) * params["w"][1] * data.sum(1)
 

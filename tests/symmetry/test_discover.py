@@ -58,6 +58,9 @@ HIDDEN = {
     "DyT": (layers.dyt, {"weight": (4, 3), "alpha": ()}, {"joint scale": 1}),
     "gain": (layers.gained, {"weight": (4, 3), "gain": (4,)}, {"joint scale per unit": 4}),
     "two layers": (layers.two_layers, {"up": (2, 3), "down": (3, 2)}, {"GL(2)": 4}),
+    "relu": (layers.relu_network, {"up": (4, 3), "down": (2, 4)}, {"joint scale per unit": 4}),
+    "determinant": (layers.determinant, {"w": (2, 2)}, {"SL(2)": 6}),
+    "powers": (layers.powers, {"a": (), "b": ()}, {"joint scale": 1}),
     "unused": (layers.two_layers, {"up": (1, 3), "down": (3, 1), "k": ()}, {"unused": 8, "joint scale": 1}),
     "affine": (layers.shifted_pair, {"w": (2,)}, {"unnamed": 1}),
 }
@@ -137,6 +140,11 @@ def test_gl_acts_as_it_says():
 def test_hidden_pair_as_it_says():
     found = ng.discover(layers.dyt, parameters=layers.empty(weight=(4, 3), alpha=()))
     assert found["joint scale"].action == "weight → c weight, alpha → c⁻¹ alpha"
+
+
+def test_exponents_in_whole_numbers():
+    found = ng.discover(layers.powers, parameters=layers.empty(a=(), b=()))
+    assert found["joint scale"].latex == r"a \to c^{3}\,a,\; b \to c^{-2}\,b"
 
 
 def test_groups_as_they_say():
@@ -281,6 +289,7 @@ ERRORS = {
         TypeError,
         "not both",
     ),
+    "no case": (layers.dyt, {"parameters": {"w": torch.zeros(3)}, "cases": -1}, ValueError, "one case and"),
     "not finite": (lambda w, x: x @ w.T / 0, {}, ValueError, "must have finite outputs"),
     "no tensor": (lambda w, x: 1.0, {}, TypeError, "floating-point tensor; got float"),
     "whole numbers": (lambda w, x: (x @ w.T).long(), {}, TypeError, "got torch.int64"),

@@ -10,6 +10,7 @@ from normgeom.symmetry.discovery.subject import Subject, change
 _TIMES = (0.7, -1.1, 2.0)
 _SAFETY = 100.0
 _POINTS = 3
+_EXCUSED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class Finite:
         for (vector, data), before in zip(self._points, self._before, strict=True):
             moved = flow[:-1, :-1] @ vector + flow[:-1, -1]
             deviation = change(self.subject.outputs(moved, data), before)
-            if deviation > _SAFETY * self._rounding:
+            if _SAFETY * self._rounding < deviation <= _SAFETY * _EXCUSED:
                 # An ill-conditioned end excuses as much as it loses, and no more.
-                noise = max(noise, min(self.subject.rounding(moved, data, self.generator), 1e-6))
+                noise = max(noise, min(self.subject.rounding(moved, data, self.generator), _EXCUSED))
             worst = max(worst, deviation)
         return worst, noise
 

@@ -44,6 +44,7 @@ def discover(
     parameters w of length p: the null space of a linear system at random points. Each field is confirmed by
     the finite transform `exp(t V)`, since a gradient can vanish where the function changes (statistics that
     are detached). A constant direction u counts p + 1 times, since `f(w) u` is a symmetry for any affine f.
+    A Lie algebra has what is connected to the identity: sign flips and permutations are not in it.
 
     Args:
         layer: what `as_layer` takes: the parameters are its weight, with eps = 0 where it is known. With
@@ -71,25 +72,30 @@ def discover(
     """
     generator = generator or torch.Generator().manual_seed(0)
     sizes = {"units": units, "inputs": inputs, "cases": cases}
-    if parameters is None:
-        if data_shape is not None:
-            raise TypeError("data_shape goes with parameters; a layer's data have (cases, inputs).")
-        subject, own, eps = _of_layer(as_layer(layer), sizes, torch.device(device))
+    if parameters is not None:
+        subject = _of_function(layer, parameters, sizes, data_shape, torch.device(device))
+        own, eps = subject, 0.0
+    elif data_shape is not None:
+        raise TypeError("data_shape goes with parameters; a layer's data have (cases, inputs).")
     else:
-        own, eps = _of_function(layer, parameters, sizes, data_shape, torch.device(device)), 0.0
-        subject = own
-    if subject.size > _MOST or not subject.size:
-        raise ValueError(
-            f"discover takes 1 to {_MOST} parameters; {subject.name} has {subject.size}: "
-            f"{', '.join(f'{n} {s}' for n, s in subject.shapes.items())}. Symmetries show at small sizes: "
-            "give units=, inputs= (and a small kernel), or make the layer for fewer units."
-        )
+        subject, own, eps = _of_layer(as_layer(layer), sizes, torch.device(device))
+    _check_size(subject)
     best = _discovered(subject, own, eps, generator)
     if not best.clear or best.gradient_only:
         # Where a layer saturates, smaller parameters show what larger ones hide in rounding.
         subject, own = (dataclasses.replace(one, scale=_SMALLER) for one in (subject, own))
         best = min(best, _discovered(subject, own, eps, generator), key=_doubts)
     return best
+
+
+def _check_size(subject: Subject) -> None:
+    """Raise an error for more parameters than the linear system can hold, or none."""
+    if not 1 <= subject.size <= _MOST:
+        raise ValueError(
+            f"discover takes 1 to {_MOST} parameters; {subject.name} has {subject.size}: "
+            f"{', '.join(f'{n} {s}' for n, s in subject.shapes.items())}. Symmetries show at small sizes: "
+            "give units=, inputs= (and a small kernel), or make the layer for fewer units."
+        )
 
 
 def _doubts(found: Discovery) -> tuple[bool, int]:
@@ -127,14 +133,23 @@ def _of_function(
         raise TypeError(f"parameters must be a dict from names to tensors; got {parameters!r}.")
     if sizes["units"] is not None:
         raise TypeError("units says the size of a layer's weight; with parameters, their shapes do.")
-    if data_shape is None:
-        data_shape = (sizes["cases"] or _DENSE.cases, sizes["inputs"] or _DENSE.inputs)
-    elif sizes["cases"] is not None or sizes["inputs"] is not None:
-        raise TypeError("give data_shape, or cases and inputs; not both.")
+    data_shape = _data_shape(sizes, data_shape)
     shapes = {name: tuple(value.shape) for name, value in parameters.items()}
     return Subject(
         getattr(function, "__name__", type(function).__name__), shapes, data_shape, function, device
     )
+
+
+def _data_shape(sizes: dict[str, int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of the data, as given or from cases and inputs."""
+    asked = (sizes["cases"], sizes["inputs"])
+    if given is not None and asked != (None, None):
+        raise TypeError("give data_shape, or cases and inputs; not both.")
+    usual = (_DENSE.cases, _DENSE.inputs)
+    shape = given or tuple(u if size is None else size for size, u in zip(asked, usual, strict=True))
+    if not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ValueError(f"data need at least one case and one input; got shape {shape}.")
+    return shape
 
 
 def _discovered(subject: Subject, own: Subject, eps: float, generator: torch.Generator) -> Discovery:
