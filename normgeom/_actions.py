@@ -1,4 +1,8 @@
-"""What all actions on (weight, data) share: a parameter, how it acts, how elements compose and are drawn."""
+"""What all actions on (weight, data) share: a parameter, how it acts, how elements compose and are drawn.
+
+The first axis of a weight is the units, that of data the cases; all others are inputs. A convolution has
+weights (units, inputs, *kernel) and data (cases, inputs, *positions).
+"""
 
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -6,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from normgeom._types import Array, Data, Weight
+from normgeom._types import AnyData, AnyWeight, Array
 
 Axis = Literal["units", "inputs", "cases"]
 Moves = Literal["weight", "data"]
@@ -16,21 +20,26 @@ Moves = Literal["weight", "data"]
 class Transform(Protocol):
     """What an action must offer: to be called on (weight, data)."""
 
-    def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
+    def __call__(self, weight: AnyWeight, data: AnyData, /) -> tuple[AnyWeight, AnyData]:
         """Return the transformed weight and data."""
 
 
 @dataclass(frozen=True, eq=False)
 class Action:
-    """An action with one parameter. `axis` is None for a number; `moves` is what it acts on."""
+    """An action with one parameter. `axis` is None for a number; `moves` is what it acts on.
+
+    Along inputs the parameter has one number for each entry of a unit's weight or of a case; with
+    `constant_over_positions`, one for each input alone.
+    """
 
     title: ClassVar[str]
     formula: ClassVar[str]
     moves: ClassVar[Moves]
     axis: ClassVar[Axis | None]
     sign: ClassVar[Literal[-1, 1] | None]
+    constant_over_positions: ClassVar[bool] = False
 
-    def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
+    def __call__(self, weight: AnyWeight, data: AnyData, /) -> tuple[AnyWeight, AnyData]:
         """Return (weight, data) with one of them moved."""
         if self.moves == "weight":
             return self._act(weight), data
@@ -51,7 +60,8 @@ class Action:
         elif isinstance(self.parameter, str | complex | bool):
             raise TypeError(f"{type(self).__name__}: {name} must be real; got {self.parameter!r}.")
         rank = 0 if self.axis is None else 1
-        if np.ndim(self.parameter) != rank:
+        more = self.axis == "inputs" and not self.constant_over_positions  # a shift of a kernel or an image
+        if np.ndim(self.parameter) != rank and not (more and np.ndim(self.parameter) > 1):
             wanted = "a number" if rank == 0 else f"one number for each of the {self.axis}"
             shape = tuple(np.shape(self.parameter))
             raise ValueError(f"{type(self).__name__}: {name} must be {wanted}; got shape {shape}.")
@@ -60,10 +70,12 @@ class Action:
             raise ValueError(f"{type(self).__name__}: {name} must be finite; got {self.parameter}.")
 
     @classmethod
-    def shape(cls, weight: Weight, data: Data) -> tuple[int, ...]:
+    def shape(cls, weight: AnyWeight, data: AnyData) -> tuple[int, ...]:
         """Return the shape of the parameter for this weight and data."""
-        sizes = {"units": weight.shape[0], "inputs": weight.shape[1], "cases": data.shape[0]}
-        return () if cls.axis is None else (sizes[cls.axis],)
+        moved = weight if cls.moves == "weight" else data
+        inputs = moved.shape[1:2] if cls.constant_over_positions else moved.shape[1:]
+        sizes = {"units": weight.shape[:1], "inputs": inputs, "cases": data.shape[:1]}
+        return () if cls.axis is None else tuple(sizes[cls.axis])
 
     def then(self, other: "Action | Composition") -> "Action | Composition":
         """Return the action of `self` followed by `other`: one element if they are of one group."""
@@ -98,7 +110,7 @@ class Action:
         raise NotImplementedError
 
     def _along(self, array: Array) -> Any:
-        """Return the parameter as a column (units or cases) or a row (inputs) that fits `array`."""
+        """Return the parameter with the axes of `array`, of length 1 where it is constant."""
         values = self.parameter
         if isinstance(array, torch.Tensor):
             if not array.is_floating_point():
@@ -111,13 +123,15 @@ class Action:
         if self.axis is None:
             return values
         values = values if isinstance(values, torch.Tensor) else np.asarray(values)
-        along = 1 if self.axis == "inputs" else 0
-        if values.ndim != 1 or values.shape[0] != array.shape[along]:
+        fits = type(self).shape(array, array)
+        if tuple(values.shape) != fits:
+            size = " x ".join(map(str, fits))
             raise ValueError(
-                f"{type(self).__name__} needs one number for each of the {array.shape[along]} {self.axis}; "
+                f"{type(self).__name__} needs one number for each of the {size} {self.axis}; "
                 f"got shape {tuple(values.shape)}."
             )
-        return values[None, :] if self.axis == "inputs" else values[:, None]
+        before = (1,) if self.axis == "inputs" else ()
+        return values.reshape(before + fits + (1,) * (array.ndim - len(before) - len(fits)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +161,7 @@ class Rescale(Action):
         return self.delta * other.delta
 
     @classmethod
-    def sample(cls, weight: Weight, data: Data, *, generator: torch.Generator) -> "Rescale":
+    def sample(cls, weight: AnyWeight, data: AnyData, *, generator: torch.Generator) -> "Rescale":
         """Draw scales between 2^-2 and 2^2, none within a factor of sqrt(2) of 1 and none a power of two."""
         shape = cls.shape(weight, data)
         size = torch.rand(shape, generator=generator, dtype=torch.float64) * 1.5 + 0.5
@@ -177,7 +191,7 @@ class Recenter(Action):
         return self.parameter + other.parameter
 
     @classmethod
-    def sample(cls, weight: Weight, data: Data, *, generator: torch.Generator) -> "Recenter":
+    def sample(cls, weight: AnyWeight, data: AnyData, *, generator: torch.Generator) -> "Recenter":
         """Draw shifts of the size of the array that they move (its root mean square)."""
         moved = weight if cls.moves == "weight" else data
         size = float(torch.as_tensor(moved, dtype=torch.float64).square().mean().sqrt()) or 1.0
@@ -202,7 +216,7 @@ class Composition:
         """The titles of the steps."""
         return ", then ".join(getattr(step, "title", type(step).__name__) for step in self.steps)
 
-    def __call__(self, weight: Weight, data: Data, /) -> tuple[Weight, Data]:
+    def __call__(self, weight: AnyWeight, data: AnyData, /) -> tuple[AnyWeight, AnyData]:
         """Apply the steps in order."""
         for step in self.steps:
             weight, data = step(weight, data)

@@ -18,6 +18,8 @@ else:
 
 Weight = Shaped[Array, "units inputs"]
 Data = Shaped[Array, "cases inputs"]
+AnyWeight = Shaped[Array, "units *fan_in"]  # the weight of a convolution has a kernel too
+AnyData = Shaped[Array, "cases *features"]
 Summed = Shaped[Array, "cases units"]
 PerUnit = Shaped[Array, "units"]
 Statistic = Shaped[Array, "#cases #units"] | int | float

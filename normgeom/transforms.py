@@ -5,6 +5,10 @@ data)`. A class says along which axis its parameter runs and from which set it i
 engine can draw its own: `sample` draws floating-point elements near a given weight and data, the exact
 engine draws rationals, the symbolic one uses free symbols.
 
+The first axis of a weight is the units, that of data the cases; a convolution's weight is (units, inputs,
+*kernel), its data (cases, inputs, *positions). There a shift of the data is one number an input
+(`DatasetRecenter`) or anything (`DatasetShift`); for matrices the two are the same.
+
 Scales compose by multiplication and shifts by addition; `then` composes, `inverse` undoes:
 
 >>> double = WeightMatrixRescale(2.0)
@@ -27,6 +31,7 @@ __all__ = [
     "DatasetNegativeRescale",
     "DatasetRecenter",
     "DatasetRescale",
+    "DatasetShift",
     "Transform",
     "WeightMatrixNegativeRescale",
     "WeightMatrixRecenter",
@@ -45,7 +50,10 @@ class WeightMatrixRescale(Rescale):
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrixRecenter(Recenter):
-    """Weight matrix re-centering, `W -> W + 1 gamma^T`: one arbitrary vector added to every row."""
+    """Weight matrix re-centering, `W -> W + 1 gamma^T`: one arbitrary vector added to every row.
+
+    For a convolution gamma is one arbitrary filter (inputs, *kernel).
+    """
 
     gamma: Any
     title, formula, moves, axis = (
@@ -67,11 +75,25 @@ class DatasetRescale(Rescale):
 
 @dataclass(frozen=True, eq=False)
 class DatasetRecenter(Recenter):
-    """Dataset re-centering, `X -> X + 1 gamma^T`: one arbitrary vector added to every case."""
+    """Dataset re-centering, `X -> X + 1 gamma^T`: one arbitrary vector added to every case.
+
+    For images gamma is one number a channel, added at every position.
+    """
 
     gamma: Any
     title, formula, moves, axis = (
         "dataset re-centering", r"X \to X + \mathbf{1}\gamma^\top", "data", "inputs",
+    )  # fmt: skip
+    constant_over_positions = True
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetShift(Recenter):
+    """Dataset re-centering by any image (inputs, *positions), added to all cases. Not in Table 1."""
+
+    gamma: Any
+    title, formula, moves, axis = (
+        "dataset re-centering, any shift", r"x_n \to x_n + \Gamma", "data", "inputs",
     )  # fmt: skip
 
 

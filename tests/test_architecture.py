@@ -25,7 +25,7 @@ ALLOWED = {
     "testing": {"_types", "norms", "transforms", "layers", "invariance"},
     "models": {"_types"},
     "training": {"models", "points", "processes", "report"},
-    "symmetry": {"_types", "invariance", "geometry", "report"},
+    "symmetry": {"_types", "layers", "invariance", "geometry", "report"},
     "dynamics": {"_types", "invariance", "geometry", "symmetry", "report"},
     "loading": {"geometry", "points"},
     "figures": {"report"},

@@ -109,3 +109,34 @@ def test_type_is_kept(action, dtype, point, generator):
 def test_impossible_elements(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+KERNEL, IMAGE = torch.arange(48.0).reshape(4, 3, 2, 2), torch.arange(60.0).reshape(5, 3, 2, 2) - 7
+
+
+def test_actions_on_a_convolution():
+    filters, channels, units = torch.randn(3, 2, 2), torch.randn(3), torch.rand(4) + 1
+    cases = torch.rand(5) + 1
+    for element, expected in [
+        (ng.WeightMatrixRecenter(filters), (KERNEL + filters, IMAGE)),
+        (ng.WeightVectorRescale(units), (KERNEL * units[:, None, None, None], IMAGE)),
+        (ng.WeightVectorRecenter(units), (KERNEL + units[:, None, None, None], IMAGE)),
+        (ng.DatasetRecenter(channels), (KERNEL, IMAGE + channels[None, :, None, None])),
+        (ng.DatasetShift(filters), (KERNEL, IMAGE + filters)),
+        (ng.CaseRescale(cases), (KERNEL, IMAGE * cases[:, None, None, None])),
+    ]:
+        torch.testing.assert_close(element(KERNEL, IMAGE), expected)
+
+
+@pytest.mark.parametrize("action", [*ACTIONS, ng.DatasetShift], ids=lambda a: a.__name__)
+def test_elements_are_drawn_for_a_convolution(action, generator):
+    element = action.sample(KERNEL, IMAGE, generator=generator)
+    back = element.inverse()(*element(KERNEL, IMAGE))
+    torch.testing.assert_close(back, (KERNEL, IMAGE), rtol=1e-4, atol=1e-3)
+
+
+def test_a_shift_that_does_not_fit_an_image():
+    with pytest.raises(ValueError, match=r"each of the 3 x 2 x 2 inputs; got shape \(3,\)"):
+        ng.DatasetShift([1.0, 2.0, 3.0])(KERNEL, IMAGE)
+    with pytest.raises(ValueError, match=r"each of the inputs; got shape \(3, 2, 2\)"):
+        ng.DatasetRecenter(torch.ones(3, 2, 2))

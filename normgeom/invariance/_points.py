@@ -11,7 +11,7 @@ import torch
 from sympy.polys.polyerrors import ExactQuotientFailed
 
 from normgeom._types import Array
-from normgeom.layers import Layer, NormLayer
+from normgeom.layers import Layer, NormLayer, convolution_of
 from normgeom.norms import statistics_of
 from normgeom.transforms import Composition
 
@@ -63,7 +63,8 @@ class Sizes:
             for name, size in (("units", units), ("inputs", inputs), ("cases", cases))
         ]
         chosen: dict[str, tuple[int, str]] = {}
-        for who, name, size in [*asked, (layer.name, "units", layer.units), *_fixed_by(transform)]:
+        own = [(layer.name, name, getattr(layer, name, None)) for name in ("units", "inputs")]
+        for who, name, size in [*asked, *own, *_fixed_by(transform, convolution_of(layer).groups)]:
             if size is None:
                 continue
             if not isinstance(size, int):
@@ -73,12 +74,21 @@ class Sizes:
                 raise ValueError(f"{name} must be one number; {owner} is for {first} and {who} for {size}.")
         return cls(**{k: chosen[k][0] if k in chosen else getattr(default, k) for k in AT_LEAST})
 
+    def shapes(self, layer: Layer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of the weight and the data that a layer takes at these sizes."""
+        weight, data = convolution_of(layer).shapes(self.units, self.inputs, self.cases)
+        return getattr(layer, "weight_shape", weight), data
 
-def _fixed_by(transform: Any) -> list[tuple[str, str, int]]:
+
+def _fixed_by(transform: Any, groups: int) -> list[tuple[str, str, int]]:
     """The sizes that an element (not a class) fixes by the length of its parameter."""
     steps = transform.steps if isinstance(transform, Composition) else (transform,)
     return [
-        (type(step).__name__, step.axis, len(step.parameter))
+        (
+            type(step).__name__,
+            step.axis,
+            len(step.parameter) * (groups if (step.axis, step.moves) == ("inputs", "weight") else 1),
+        )
         for step in steps
         if not isinstance(step, type) and getattr(step, "axis", None) is not None
     ]
@@ -176,6 +186,7 @@ def scale_of_entries(element: Any, shape: tuple[int, ...]) -> Array | None:
         return np.full(shape, element.parameter, dtype=object)
     delta = element.parameter
     delta = delta.cpu().numpy() if isinstance(delta, torch.Tensor) else np.asarray(delta)
-    if len(delta) != shape[1 if element.axis == "units" else 0]:
+    along = 1 if element.axis == "units" else 0
+    if len(delta) != shape[along]:
         return None
-    return np.broadcast_to(delta[None, :] if element.axis == "units" else delta[:, None], shape)
+    return np.broadcast_to(delta.reshape((1,) * along + (-1,) + (1,) * (len(shape) - along - 1)), shape)

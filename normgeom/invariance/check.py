@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from normgeom._types import Data, Weight
+from normgeom._types import AnyData, AnyWeight
 from normgeom.invariance import exact, numeric, symbolic
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate, relative_change
@@ -30,8 +30,8 @@ def check(
     inputs: int | None = None,
     cases: int | None = None,
     engines: Sequence[str] | None = None,
-    weight: Weight | None = None,
-    data: Data | None = None,
+    weight: AnyWeight | None = None,
+    data: AnyData | None = None,
     eps: float | None = None,
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "cpu",
@@ -115,8 +115,7 @@ def _moves_nothing(layer: Layer, transform: Any, sizes: dict[str, int | None]) -
     size = Sizes.of(layer, transform, numeric.USUAL, **sizes)
     generator = torch.Generator().manual_seed(0)
     weight, data = (
-        torch.randn(shape, generator=generator, dtype=torch.float64)
-        for shape in ((size.units, size.inputs), (size.cases, size.inputs))
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in size.shapes(layer)
     )
     moved = act(transform, weight, data)
     return all(
@@ -173,7 +172,7 @@ def invariance_table(
     return InvarianceTable(tuple(rows))
 
 
-def invariance_error(layer: Any, transform: Any, weight: Weight, data: Data) -> float:
+def invariance_error(layer: Any, transform: Any, weight: AnyWeight, data: AnyData) -> float:
     """Return the largest change of an output under one element, relative to the largest output.
 
     `max |f(T(W, X)) - f(W, X)| / max |f(W, X)|`.

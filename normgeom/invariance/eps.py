@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance.measure import Measurement, measure
+from normgeom.invariance.measure import Measurement, measure, size_of_summed_inputs
 from normgeom.layers import FunctionLayer, Layer, ModuleLayer
-from normgeom.norms import summed_inputs
 
 GROWN = 256.0  # the factor of the weights at which an eps must matter less
 
@@ -36,7 +35,7 @@ def broken_near_eps(layer: Layer, measured: list[Measurement], generator: torch.
     if not isinstance(layer, ModuleLayer) or not layer.eps or not _scales(measured[0].element):
         return False
     m = measured[0]
-    usual = float(summed_inputs(m.weight, m.data).abs().median()) or 1.0
+    usual = size_of_summed_inputs(m.weight, m.data) or 1.0
     small = [m.weight * (size / usual) for size in (layer.eps**0.5, layer.eps, layer.eps / 8)]
     wide = m.weight.dtype
     return any(not measure(layer, m.element, w, m.data, generator=generator, wide=wide).within for w in small)

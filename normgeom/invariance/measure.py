@@ -12,6 +12,7 @@ import torch
 
 from normgeom.invariance.verdict import Witness
 from normgeom.layers import Layer, NormLayer
+from normgeom.norms import summed_inputs
 
 PROBES = 2
 FINE = 2.0**-44  # a perturbation that float64 arithmetic still passes on
@@ -124,7 +125,7 @@ def measure(
             # A step that saturates the layer hides its slope; a finer one does not, unless it sees noise.
             moves = max(moves, 0.0 if noise else sensitivity(layer, *at, out, FINE, generator))
     typical = torch.maximum(before.double().abs(), torch.full_like(before, moves, dtype=torch.float64))
-    allowed = roundoffs(dtype, weight.shape[-1]) * typical + 16 * noise
+    allowed = roundoffs(dtype, weight[0].numel()) * typical + 16 * noise
     law = _law_of_eps(layer, element, weight, data, before) if layer.eps else None
     return Measurement(weight, data, element, before, after, allowed.clamp_min(1e-300), law)
 
@@ -176,6 +177,13 @@ def relative_change(before: torch.Tensor, after: torch.Tensor) -> float:
     before, after = before.double(), after.double()
     size = before.abs().max()
     return float((after - before).abs().max() / size) if size > 0 else float((after - before).abs().max())
+
+
+def size_of_summed_inputs(weight: torch.Tensor, data: torch.Tensor) -> float:
+    """Return the largest summed input; for a convolution a bound, longest filter times largest datum."""
+    if weight.ndim == data.ndim == 2 and weight.shape[1] == data.shape[1]:
+        return float(summed_inputs(weight, data).abs().max())
+    return float(weight.flatten(1).abs().sum(1).max() * data.abs().max())
 
 
 def widest(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> torch.dtype:

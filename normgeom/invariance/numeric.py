@@ -11,10 +11,10 @@ import torch
 
 from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
-from normgeom.invariance.measure import Measurement, act, evaluate, measure, widest
+from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
 from normgeom.invariance.verdict import Kind, Verdict, subject
-from normgeom.layers import Layer, ModuleLayer
-from normgeom.norms import check_shapes, summed_inputs
+from normgeom.layers import Layer, ModuleLayer, convolution_of
+from normgeom.norms import check_shapes
 
 USUAL = Sizes(units=5, inputs=4, cases=6)
 DRAWS = 3
@@ -44,7 +44,8 @@ def judge(
         layer: any layer.
         transform: an action's class, whose elements are drawn, or one element.
         generator: draws points and elements (a CPU generator, whatever the device).
-        weight: the weight to measure at, shape (units, inputs); drawn from a Gaussian if not given.
+        weight: the weight to measure at, shape (units, inputs) or (units, inputs, *kernel);
+            drawn from a Gaussian if not given.
         data: the data to measure at, shape (cases, inputs); drawn likewise.
         dtype: the type the layer is evaluated in.
         device: where it is evaluated.
@@ -129,7 +130,7 @@ def _law(measured: list[Measurement]) -> tuple[int | None, bool]:
 
 def _degrees(m: Measurement) -> set[int]:
     """The integers k with `|f'| = |delta|^k |f|` in every entry of one draw."""
-    scale = scale_of_entries(m.element, tuple(m.before.shape)) if m.before.ndim == 2 else None
+    scale = scale_of_entries(m.element, tuple(m.before.shape)) if m.before.ndim >= 2 else None
     if scale is None:
         return set()
     delta = torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
@@ -150,18 +151,24 @@ def _point(
     """Return a point whose weight and data are those given, checked, or drawn from a Gaussian."""
     check_arrays(*given)
     known = {k: None if a is None else a.shape[0] for k, a in zip(("units", "cases"), given, strict=True)}
-    known["inputs"] = next((a.shape[-1] for a in given if a is not None), None)
+    known["inputs"] = _inputs(layer, *given)
     for name, found in known.items():
         if found is not None and sizes.get(name) not in (None, found):
             raise ValueError(f"{name}={sizes[name]} was asked for, but the arrays given have {found} {name}.")
     wanted = sizes | {k: v for k, v in known.items() if v is not None}
     size = Sizes.of(layer, transform, USUAL, **wanted)
-    shapes = (size.units, size.inputs), (size.cases, size.inputs)
     weight, data = (
         (torch.randn(shape, generator=generator, dtype=torch.float64) if array is None else array)
-        for array, shape in zip(given, shapes, strict=True)
+        for array, shape in zip(given, size.shapes(layer), strict=True)
     )
     return weight.to(device, dtype), data.to(device, dtype)
+
+
+def _inputs(layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None) -> int | None:
+    """The inputs of the arrays given: a weight has those of one group."""
+    if data is not None:
+        return data.shape[1]
+    return None if weight is None else weight.shape[1] * convolution_of(layer).groups
 
 
 def check_arrays(weight: torch.Tensor | None, data: torch.Tensor | None) -> None:
@@ -169,16 +176,16 @@ def check_arrays(weight: torch.Tensor | None, data: torch.Tensor | None) -> None
     for name, array in (("weight", weight), ("data", data)):
         if array is not None:
             check_array(name, array)
-    if weight is not None and data is not None:
+    if weight is not None and data is not None and weight.ndim == data.ndim == 2:
         check_shapes(weight, data)
 
 
 def check_array(name: str, array: torch.Tensor) -> None:
-    """Raise an error for an array that is not a finite floating-point matrix, naming the first bad place."""
+    """Raise an error for an array that is not finite floats, of two axes or more."""
     if not isinstance(array, torch.Tensor) or not array.is_floating_point():
         kind = array.dtype if isinstance(array, torch.Tensor) else type(array).__name__
         raise TypeError(f"{name} must be a floating-point torch tensor; got {kind}.")
-    if array.ndim != 2:
+    if array.ndim < 2:
         axes = "(units, inputs)" if name == "weight" else "(cases, inputs)"
         raise ValueError(f"{name} must be {axes}; got shape {tuple(array.shape)}.")
     bad = (~array.isfinite()).nonzero()
@@ -207,7 +214,7 @@ def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.d
         )
     exact = weight.to(wide), data.to(wide)
     outputs = evaluate(layer, *exact, seed=0)
-    size = max(float(outputs.abs().max()), float(summed_inputs(*exact).abs().max()))
+    size = max(float(outputs.abs().max()), size_of_summed_inputs(*exact))
     if float((outputs - outputs.mean()).abs().max()) <= NOTHING * torch.finfo(outputs.dtype).eps * size:
         return f"the outputs of {layer.name} are constant at this size, so every invariance holds vacuously"
     return ""
@@ -232,8 +239,8 @@ def _out_of_range(m: Measurement) -> list[float]:
     """The sizes of the summed inputs, before and after, if the type cannot square one of them."""
     info = torch.finfo(m.before.dtype)
     exact = m.weight.double(), m.data.double()
-    sizes = [float(summed_inputs(*at).abs().max()) for at in (exact, act(m.element, *exact))]
-    largest = (info.max / max(m.weight.shape[0], m.data.shape[0])) ** 0.5
+    sizes = [size_of_summed_inputs(*at) for at in (exact, act(m.element, *exact))]
+    largest = (info.max / max(m.weight.shape[0], m.data[:, 0].numel())) ** 0.5
     fits = min(sizes) > info.tiny**0.5 and max(sizes) < largest
     return [] if fits else sizes
 

@@ -308,7 +308,8 @@ def test_bad_input_is_refused_before_any_work(options, error, message, unchecked
 
 
 def test_a_module_says_how_many_units_it_takes(generator):
-    assert ng.as_layer(nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4))).units == 7
+    gated = nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4))
+    assert (ng.as_layer(gated).units, ng.on_summed_inputs(gated).units) == (4, 7)
     scale = torch.nn.Parameter(torch.ones(7))
     with pytest.raises(ValueError, match=r"must take a weight and data of shapes \(5, 4\) .* pass units="):
         ng.check(lambda w, x: x @ w.T * scale)
