@@ -107,13 +107,15 @@ def _escape(text: str) -> str:
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that appears under its name only when the block has ended without an error."""
+    """Open a file that appears under its name only when it is whole and on the disk; an error leaves none."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, target)
     except BaseException:

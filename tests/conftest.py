@@ -4,7 +4,18 @@ import sys
 
 import jaxtyping
 
-PARTS = ("norms", "transforms", "layers", "variants", "invariance", "points", "report", "figures", "cli")
+PARTS = (
+    "norms",
+    "transforms",
+    "layers",
+    "variants",
+    "invariance",
+    "points",
+    "report",
+    "figures",
+    "cli",
+    "training",
+)
 jaxtyping.install_import_hook([f"normgeom.{part}" for part in PARTS], "beartype.beartype")
 
 import matplotlib  # noqa: E402

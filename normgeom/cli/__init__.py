@@ -6,6 +6,7 @@ from rich.markup import escape
 
 from normgeom.cli.fisher import fisher
 from normgeom.cli.table1 import table1
+from normgeom.cli.train import train
 
 app = typer.Typer(
     add_completion=False,
@@ -20,7 +21,7 @@ def _root() -> None:
     """Options before the command, of which there are none."""
 
 
-for command in (table1, fisher):
+for command in (table1, fisher, train):
     app.command()(command)
 
 

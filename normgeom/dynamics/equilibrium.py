@@ -37,8 +37,8 @@ def equilibrium(
 
     SGD `(ηL/(λ(2−ηλ)))^¼`, `√(2ηλ)`; with momentum `(ηL/(λ(1−α)(2−ηλ/(1+α))))^¼`, `√(2ηλ/(1+α))`; AdamW
     `√(ηC/2λ)`, `√(2ηλ(1−β₁)/(1+β₁))`; Adam with L2 `(η√(CL)/2λ)^⅓`, `η√C/‖w‖·√((1−β₁)/(1+β₁))`; Lion
-    `√(ηCΛ/(λ(2−ηλ)))`, about `η√C/‖w‖` (Λ: `LionRule.persistence`). All for gradients that are independent of each
-    other from step to step.
+    `√(ηCΛ/(λ(2−ηλ)))`, about `η√C/‖w‖` (Λ: `LionRule.persistence`). All for gradients that are
+    independent of each other from step to step.
 
     Args:
         optimizer: SGD, Adam, AdamW or Lion, or one of `SGDRule`, `AdamRule`, `LionRule`.
@@ -79,7 +79,8 @@ def norm_growth(
     """Return the norm of a block after some steps without weight decay.
 
     SGD `‖w‖⁴ = ‖w₀‖⁴ + 2(η/(1−α))²Lt`; Adam, AdamW `‖w‖² = ‖w₀‖² + η²Ct`; Lion `‖w‖² = ‖w₀‖² + η²CΛt`. So the
-    effective learning rate falls as `t^(−½)`.
+    effective learning rate falls as `t^(−½)`. Adam's law is for a norm that changes little within the
+    1/(1 − β₂) steps that its divisor remembers; a faster growth is overestimated.
 
     Args:
         optimizer: as in `equilibrium`; its weight decay must be 0.

@@ -164,7 +164,8 @@ class Tracker:
         """Bring what waits on the device to memory: the only time that it is waited for."""
         if not self._waiting:
             return
-        self._measured.extend(torch.stack([row for row, _ in self._waiting]).cpu().numpy())
+        rows = torch.stack([row for row, _ in self._waiting]).cpu().numpy()
+        self._measured.extend(rows[:, :, self._statistics.order])
         self._skipped.extend(bool(skipped) for _, skipped in self._waiting)
         self._waiting.clear()
 

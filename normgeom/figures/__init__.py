@@ -2,14 +2,31 @@
 
 from normgeom.figures.draw_curvature import draw_curvature
 from normgeom.figures.draw_eps_law import draw_eps_law
-from normgeom.figures.draw_eq13_gap import draw_eq13_gap, draw_null_curvature
+from normgeom.figures.draw_eq13_gap import (
+    draw_eq13_gap,
+    draw_null_curvature,
+)
 from normgeom.figures.draw_fisher_blocks import draw_fisher_blocks
-from normgeom.figures.draw_gain_metric import draw_gain_error, draw_gain_metric
+from normgeom.figures.draw_gain_metric import (
+    draw_gain_error,
+    draw_gain_metric,
+)
 from normgeom.figures.draw_invariances import draw_invariances
 from normgeom.figures.draw_kl import draw_kl
 from normgeom.figures.draw_spectrum import draw_spectrum
-from normgeom.figures.draw_zoo import draw_zoo, zoo_key
-from normgeom.figures.style import COLOURS, save_figure, style
+from normgeom.figures.draw_tracking import (
+    draw_rate_against_norm,
+    draw_tracking,
+)
+from normgeom.figures.draw_zoo import (
+    draw_zoo,
+    zoo_key,
+)
+from normgeom.figures.style import (
+    COLOURS,
+    save_figure,
+    style,
+)
 
 __all__ = [
     "COLOURS",
@@ -22,7 +39,9 @@ __all__ = [
     "draw_invariances",
     "draw_kl",
     "draw_null_curvature",
+    "draw_rate_against_norm",
     "draw_spectrum",
+    "draw_tracking",
     "draw_zoo",
     "save_figure",
     "style",

@@ -19,7 +19,7 @@ from normgeom.geometry.jacobian import has_closed_form
 from normgeom.geometry.matrix import FisherMatrix, Kind
 from normgeom.geometry.routes import Route
 from normgeom.geometry.run import Reduction, Run
-from normgeom.geometry.sharing import place, total
+from normgeom.processes import place, total
 
 
 def fisher(

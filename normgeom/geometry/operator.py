@@ -19,7 +19,8 @@ from normgeom.geometry.per_example import rows_by_case
 from normgeom.geometry.products import BatchProduct, RowProduct, choose_mode
 from normgeom.geometry.routes import Route, choose
 from normgeom.geometry.run import BUDGET, Run
-from normgeom.geometry.sharing import place, refuse_unshareable, total
+from normgeom.geometry.sharing import refuse_unshareable
+from normgeom.processes import place, total
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator

@@ -16,7 +16,8 @@ from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
 from normgeom.geometry.progress import tracked
 from normgeom.geometry.routes import Block, Route, choose, route_blocks
-from normgeom.geometry.sharing import place, refuse_unshareable, total
+from normgeom.geometry.sharing import refuse_unshareable
+from normgeom.processes import place, total
 
 Reduction = Literal["mean", "sum"]
 BUDGET = 2**28

@@ -115,9 +115,15 @@ def deviation(outputs: list[Tensor], wanted: list[Tensor]) -> float:
     return largest
 
 
+def check_module(model: Any) -> None:
+    """Raise a TypeError for what is not a module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model must be an nn.Module; got {type(model).__name__}.")
+
+
 def as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments: a tuple is the former, a mapping with names the latter."""
-    if isinstance(batch, tuple):
+    if isinstance(batch, tuple) and not hasattr(batch, "_fields"):  # a packed sequence is one argument
         return batch, {}
     if isinstance(batch, Mapping):
         return (), dict(batch)
@@ -126,14 +132,14 @@ def as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _double(model: nn.Module, batch: Any) -> tuple[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]]:
     """The copy and the batch in float64, or as they are if the model cannot be called in float64."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"the model must be an nn.Module; got {type(model).__name__}.")
+    check_module(model)
     if not any(p.is_floating_point() for p in model.parameters()):
         raise ValueError("the model must have floating-point parameters; it has none.")
     call = as_call(batch)
-    positional, named = _cast(call)
-    copied = _copy(model).double()
+    copied = _copy(model)
     try:
+        positional, named = _cast(call)
+        copied = copied.double()
         with torch.no_grad(), torch.random.fork_rng(_cuda_devices()):
             copied(*positional, **named)
     except (RuntimeError, TypeError):

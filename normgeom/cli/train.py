@@ -1,0 +1,195 @@
+"""`normgeom train`."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+from normgeom.cli._options import usable_device
+from normgeom.processes import joined, place
+from normgeom.training import (
+    CELLS,
+    NOVELS,
+    OPTIMIZERS,
+    Settings,
+    TrainingStopped,
+    evaluate,
+    read_log,
+    with_progress_bar,
+)
+from normgeom.training import train as run
+
+if TYPE_CHECKING:
+    from typer import Context
+else:
+    # What typer passes is of the class that its Context is derived from.
+    Context = typer.Context.__base__
+
+OWN = Settings()
+MODEL, DATA, OPTIMIZER, RUN = "Model", "Data", "Optimizer", "Run"
+
+
+def train(
+    context: Context,
+    task: Annotated[
+        str,
+        typer.Argument(
+            help=f"What to learn: digits, a novel ({', '.join(NOVELS)}), or the path of a text file or of a "
+            "folder of .txt and .txt.gz files."
+        ),
+    ] = OWN.task,
+    *,
+    out: Annotated[Path, typer.Option(help="Folder for the log and the checkpoints.", rich_help_panel=RUN)],
+    cell: Annotated[str, typer.Option(help=", ".join(CELLS) + ".", rich_help_panel=MODEL)] = OWN.cell,
+    hidden: Annotated[int, typer.Option(help="Units of a layer.", rich_help_panel=MODEL)] = OWN.hidden,
+    layers: Annotated[int, typer.Option(help="Number of layers.", rich_help_panel=MODEL)] = OWN.layers,
+    norm_input: Annotated[
+        bool | None, typer.Option(help="LN of W_x x; as in the paper if not given.", rich_help_panel=MODEL)
+    ] = None,
+    norm_recurrent: Annotated[
+        bool | None, typer.Option(help="LN of W_h h; as in the paper if not given.", rich_help_panel=MODEL)
+    ] = None,
+    norm_cell: Annotated[
+        bool | None, typer.Option(help="LN of c in tanh(LN(c)); as in the paper.", rich_help_panel=MODEL)
+    ] = None,
+    joint: Annotated[
+        bool | None, typer.Option(help="LN of the sum W_h h + W_x x; as in the paper.", rich_help_panel=MODEL)
+    ] = None,
+    per_gate: Annotated[
+        bool | None, typer.Option(help="One LN a gate instead of stacked.", rich_help_panel=MODEL)
+    ] = None,
+    initial_gain: Annotated[
+        float, typer.Option(help="Initial gain of every norm.", rich_help_panel=MODEL)
+    ] = OWN.initial_gain,
+    length: Annotated[
+        int, typer.Option(help="Characters a step of each stream (text).", rich_help_panel=DATA)
+    ] = OWN.length,
+    batch: Annotated[
+        int, typer.Option(help="Streams of text, or images, a step.", rich_help_panel=DATA)
+    ] = OWN.batch,
+    optimizer: Annotated[
+        str, typer.Option(help=", ".join(OPTIMIZERS) + "; sgdm has momentum 0.9.", rich_help_panel=OPTIMIZER)
+    ] = OWN.optimizer,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Learning rate; if not given "
+            + ", ".join(f"{n} {o[2]}" for n, o in OPTIMIZERS.items())
+            + ".",
+            rich_help_panel=OPTIMIZER,
+        ),
+    ] = None,
+    weight_decay: Annotated[
+        float, typer.Option(help="Of all parameters; L2 but for adamw.", rich_help_panel=OPTIMIZER)
+    ] = OWN.weight_decay,
+    clip: Annotated[
+        float, typer.Option(help="Largest norm of the gradient; 0 does not clip.", rich_help_panel=OPTIMIZER)
+    ] = OWN.clip,
+    steps: Annotated[int, typer.Option(help="Number of steps.", rich_help_panel=RUN)] = OWN.steps,
+    seed: Annotated[int, typer.Option(help="Of weights and order.", rich_help_panel=RUN)] = OWN.seed,
+    evaluate_every: Annotated[
+        int, typer.Option("--eval-every", help="Steps between evaluations; 0 never.", rich_help_panel=RUN)
+    ] = OWN.evaluate_every,
+    checkpoint_every: Annotated[
+        int, typer.Option(help="Steps between checkpoints; 0: at the end.", rich_help_panel=RUN)
+    ] = 500,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in the folder; its options are kept.", rich_help_panel=RUN
+        ),
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete the run in the folder.", rich_help_panel=RUN)
+    ] = False,
+    device: Annotated[str, typer.Option(help="Device, such as cpu or cuda.", rich_help_panel=RUN)] = "cpu",
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Write log.parquet too (package pyarrow).", rich_help_panel=RUN)
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write for TensorBoard too.", rich_help_panel=RUN)
+    ] = False,
+) -> None:
+    """Train a recurrent model and report held-out bits per character (for digits: per label).
+
+    The folder gets log.csv (a row a step), run.json (the options) and the two newest checkpoints. Ctrl-C or
+    SIGTERM writes a checkpoint and stops; --resume goes on from it. A tenth of a text is held out, of the
+    digits a fifth. On several processes: torchrun --nproc-per-node 2 -m normgeom.cli train ...
+    """
+    given = {f.name: context.params[f.name] for f in dataclasses.fields(Settings)}
+    settings = _of_the_run(out, given, context) if resume else Settings(**given)
+    where = {"folder": out, "resume": resume, "overwrite": overwrite, "parquet": parquet,
+             "tensorboard": tensorboard, "checkpoint_every": checkpoint_every}  # fmt: skip
+    with joined(usable_device(device)) as own:
+        _train(settings, own, where)
+
+
+def _of_the_run(out: Path, given: dict[str, Any], context: Context) -> Settings:
+    """Return the settings of the run in a folder; only the number of steps may be another one."""
+    path = out / "run.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"no run to resume in {out}: there is no {path}.")
+    try:
+        kept = json.loads(path.read_text())["settings"]
+        own = Settings(**kept)
+    except (ValueError, KeyError, TypeError) as why:
+        raise ValueError(f"{path} must hold the settings of a run of normgeom train ({why}).") from None
+    typed = {name for name in given if _typed(context, name)} - {"steps"}
+    other = [f"{n} {kept[n]!r}, not {given[n]!r}" for n in sorted(typed) if given[n] != kept[n]]
+    if other:
+        raise ValueError(f"a resumed run keeps its options; the one in {out} has {'; '.join(other)}.")
+    return dataclasses.replace(own, steps=given["steps"]) if _typed(context, "steps") else own
+
+
+def _typed(context: Context, name: str) -> bool:
+    """Whether an option was given, so that it is not there by default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _train(settings: Settings, device: Any, where: dict[str, Any]) -> None:
+    """Make the run and print what came out; one process of several prints."""
+    quiet, started, last = place()[0] > 0, time.monotonic(), None
+    task = settings.make_task().to(device)
+    model = settings.make_model(task.classes).to(device)
+    records = run(
+        model,
+        task,
+        settings.make_optimizer(model.parameters()),
+        steps=settings.steps,
+        clip=settings.clip or None,
+        evaluate_every=settings.evaluate_every,
+        generator=torch.Generator().manual_seed(settings.seed),
+        settings=dataclasses.asdict(settings),
+        **where,
+    )
+    console, made = Console(stderr=True, quiet=quiet), 0
+    try:
+        for record in with_progress_bar(records, steps=settings.steps, console=console):
+            last, made = record, made + 1
+    except TrainingStopped as why:
+        console.print(str(why), markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(128 + why.signal) from None
+    if last is not None and last.held_out_bits is not None and last.held_out_accuracy is not None:
+        bits, accuracy = last.held_out_bits, last.held_out_accuracy
+    else:
+        found = evaluate(model, task.share(*place()))
+        bits, accuracy = found.bits, found.accuracy
+    if not quiet:
+        _print(settings, bits, accuracy, made, time.monotonic() - started, where["folder"])
+
+
+def _print(settings: Settings, bits: float, accuracy: float, made: int, seconds: float, out: Path) -> None:
+    """Print the end of a run."""
+    what = "label" if settings.task == "digits" else "character"
+    step = len(read_log(out))
+    here = "" if made == step else f", {made} of them now"
+    print(f"held out  {bits:.4f} bits per {what}, {100 * accuracy:.1f} % right")
+    print(f"steps     {step}{here}")
+    print(f"time      {seconds:.1f} s" + (f", {made / seconds:.1f} steps/s" if made else ""))
+    print("files     " + ", ".join(str(file) for file in sorted(out.iterdir())))

@@ -1,0 +1,64 @@
+"""Memory that one training step leaves to the next: fresh pages cost more than what is written on them."""
+
+import math
+
+import torch
+
+_MOST_BYTES = 2**30
+
+
+class Pool:
+    """Flat tensors that nobody uses now, by size; beyond a number of bytes the longest unused size goes.
+
+    >>> pool = Pool(most_bytes=100)
+    >>> first = pool.take(10, torch.float32)
+    >>> pool.give(first)
+    >>> pool.take(10, torch.float32) is first
+    True
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self.most_bytes, self.bytes = most_bytes, 0
+        self._free: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+
+    def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor of at least this size: sizes are rounded up by at most an eighth."""
+        step = max(1, 2 ** (size.bit_length() - 4))
+        rounded = -(-size // step) * step
+        try:
+            flat = self._free[rounded, dtype].pop()
+        except (KeyError, IndexError):
+            return torch.empty(rounded, dtype=dtype)
+        self.bytes -= flat.nbytes
+        return flat
+
+    def give(self, flat: torch.Tensor) -> None:
+        """Keep a tensor for the next to come."""
+        key = (flat.numel(), flat.dtype)
+        self._free[key] = [*self._free.pop(key, []), flat]
+        self.bytes += flat.nbytes
+        while self.bytes > self.most_bytes and self._free:
+            self.bytes -= sum(old.nbytes for old in self._free.pop(next(iter(self._free)), []))
+
+
+class Buffers:
+    """Scratch tensors of one pass, given back to the pool when the pass is forgotten."""
+
+    def __init__(self, pool: Pool, dtype: torch.dtype) -> None:
+        self._pool, self._dtype = pool, dtype
+        self._taken: list[torch.Tensor] = []
+
+    def take(self, *shape: int) -> torch.Tensor:
+        """Return a tensor with anything in it."""
+        size = math.prod(shape)
+        flat = self._pool.take(size, self._dtype)
+        self._taken.append(flat)
+        return flat[:size].view(shape)
+
+    def __del__(self) -> None:
+        """Give everything back."""
+        for flat in self._taken:
+            self._pool.give(flat)
+
+
+POOL = Pool()

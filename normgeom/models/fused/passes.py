@@ -1,0 +1,153 @@
+"""A pass over a sequence and its gradient: products by torch, the rest of each step by the C kernel.
+
+The gradient keeps the sensitivities of all steps, then makes one product for each weight.
+"""
+
+import math
+
+import torch
+
+from normgeom.models.fused.buffers import POOL, Buffers
+from normgeom.models.fused.layer import Held, Spec
+
+Tensors = dict[str, torch.Tensor]
+# The pointer that gets the gradient of each vector of a cell.
+_GRADIENTS = {
+    "bias": "grad_shift",
+    "norm_input.gain": "grad_gain_input",
+    "norm_input.bias": "grad_shift",
+    "norm_recurrent.gain": "grad_gain_recurrent",
+    "norm_recurrent.bias": "grad_shift",
+    "norm_joint.gain": "grad_gain_recurrent",
+    "norm_joint.bias": "grad_shift",
+    "norm_cell.gain": "grad_gain_cell",
+    "norm_cell.bias": "grad_bias_cell",
+}
+
+
+def forward_pass(spec: Spec, given: Tensors) -> Held:
+    """Run all steps; the states are in the tensors of what is returned."""
+    weight, h = given["weight_recurrent"], given["h"]
+    (cases, units), steps, stack = h.shape, len(given["x"]), len(weight)
+    held = Held(spec.struct(units, cases), Buffers(POOL, weight.dtype))
+    take, segments = held.buffers.take, len(spec.segments)
+    kept = spec.keeps_summed
+    summed = take(steps if kept else 1, cases, stack)
+    held.layer.summed_stride = cases * stack if kept else 0
+    held.put(summed=summed, scale_recurrent=take(steps, cases, segments))
+    held.put(projected=_projected(given, take(steps, cases, stack)), scale_input=take(steps, cases, segments))
+    held.put(hidden=_from(h, take(steps + 1, cases, units)), activated=take(steps, cases, stack))
+    if spec.cell == "lstm":
+        held.put(cell=_from(given["c"], take(steps + 1, cases, units)), squashed=take(steps, cases, units))
+        held.put(scale_cell=take(steps, cases), mean_cell=take(steps, cases))
+    held.put(**_vectors(spec, given, stack))
+    step, address, transposed = spec.forward, held.address, weight.t().contiguous()
+    targets = summed.unbind(0) if kept else summed.unbind(0) * steps
+    for t, (before, target) in enumerate(zip(held.tensors["hidden"].unbind(0), targets, strict=False)):
+        torch.mm(before, transposed, out=target)
+        step(address, t)
+    return held
+
+
+def _from(first: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+    """Put the initial state in front of those to come."""
+    states[0].copy_(first)
+    return states
+
+
+def _projected(given: Tensors, buffer: torch.Tensor) -> torch.Tensor:
+    """The products of the input, in memory that the kernel may normalize in place."""
+    x = given["x"]
+    if "weight_input" not in given:
+        return x.contiguous()
+    torch.mm(x.reshape(-1, x.shape[-1]), given["weight_input"].t(), out=buffer.view(-1, buffer.shape[-1]))
+    return buffer
+
+
+def _vectors(spec: Spec, given: Tensors, stack: int) -> Tensors:
+    """The gains and biases that the kernel reads: neutral ones where there are none, one case's of many."""
+    like = given["weight_recurrent"]
+    single = {k: v[0] if k in _GRADIENTS and v.ndim == 2 else v for k, v in given.items()}
+    one, shift, second = like.new_ones(stack), like.new_zeros(stack), like.new_zeros(stack)
+    for name in ("bias", "norm_input.bias", "norm_recurrent.bias", "norm_joint.bias"):
+        if name in single:
+            apart = spec.cell == "gru" and name == "norm_recurrent.bias"
+            (second if apart else shift).add_(single[name])
+    gain = single.get("norm_joint.gain", single.get("norm_recurrent.gain", one))
+    found = {"gain_input": single.get("norm_input.gain", one), "gain_recurrent": gain}
+    found |= {"shift": shift, "shift_recurrent": second}
+    if "norm_cell.gain" in single:
+        found |= {"gain_cell": single["norm_cell.gain"], "bias_cell": single["norm_cell.bias"]}
+    return {name: value.contiguous() for name, value in found.items()}
+
+
+def backward_pass(
+    spec: Spec,
+    forward: Held,
+    given: Tensors,
+    grads: tuple[torch.Tensor | None, torch.Tensor | None],
+    wanted: set[str],
+) -> Tensors:
+    """Return the gradients of the wanted inputs, from those of the outputs and of the cell states."""
+    weight = given["weight_recurrent"]
+    steps, cases, stack = forward.tensors["projected"].shape
+    held = forward.again(Buffers(POOL, weight.dtype))
+    # what is returned is memory of its own
+    returned = "weight_input" not in given or wanted & {"tap_input", "tap_recurrent"}
+    take = weight.new_empty if returned else held.buffers.take
+    summed = take(steps, cases, stack)
+    held.put(grad_summed=summed)
+    held.put(grad_projected=summed if spec.same_gradients else take(steps, cases, stack))
+    carried = _zeros_and_given(spec, held, grads, given)
+    step, address = spec.backward, held.address
+    for t, sensitivity in zip(range(steps - 1, -1, -1), reversed(summed.unbind(0)), strict=True):
+        step(address, t)
+        if spec.cell == "gru":
+            carried.addmm_(sensitivity, weight)
+        else:
+            torch.mm(sensitivity, weight, out=carried)
+    return _gradients(spec, given, held.tensors, wanted)
+
+
+def _zeros_and_given(
+    spec: Spec, held: Held, grads: tuple[torch.Tensor | None, torch.Tensor | None], given: Tensors
+) -> torch.Tensor:
+    """Set what the backward steps start from and add to; return the gradient carried to the step before."""
+    stack, (cases, units) = len(given["weight_recurrent"]), given["h"].shape
+    zeros = given["weight_recurrent"].new_zeros
+    outputs, cells = (None if g is None else g.contiguous() for g in grads)
+    carried_cell = zeros(cases, units)
+    if cells is not None and not spec.every_cell:
+        carried_cell.add_(cells[0])
+        cells = None
+    held.put(grad_outputs=outputs, grad_cells=cells, row=zeros(2 * stack))
+    held.put(grad_hidden=zeros(cases, units), carried_cell=carried_cell)
+    stacked = ("grad_shift", "grad_shift_recurrent", "grad_gain_input", "grad_gain_recurrent")
+    held.put(**{name: zeros(cases, stack) for name in stacked})
+    held.put(grad_gain_cell=zeros(cases, units), grad_bias_cell=zeros(cases, units))
+    return held.tensors["grad_hidden"]
+
+
+def _gradients(spec: Spec, given: Tensors, held: Tensors, wanted: set[str]) -> Tensors:
+    """The gradients of the inputs from the sensitivities: one product for each weight."""
+    summed, projected = held["grad_summed"].flatten(0, 1), held["grad_projected"].flatten(0, 1)
+    x = given["x"]
+    out = {"h": held["grad_hidden"], "c": held["carried_cell"]}
+    out |= {"tap_recurrent": held["grad_summed"], "tap_input": held["grad_projected"]}
+    if "weight_recurrent" in wanted:
+        out["weight_recurrent"] = summed.t() @ held["hidden"][:-1].flatten(0, 1)
+    if "weight_input" in wanted:
+        out["weight_input"] = projected.t() @ x.reshape(math.prod(x.shape[:-1]), -1)
+    if "x" in wanted:
+        product = (projected @ given["weight_input"]).view(x.shape) if "weight_input" in given else None
+        out["x"] = held["grad_projected"] if product is None else product
+    sums: Tensors = {}
+    for name in wanted & _GRADIENTS.keys():
+        apart = spec.cell == "gru" and name == "norm_recurrent.bias"
+        kind = "grad_shift_recurrent" if apart else _GRADIENTS[name]
+        if given[name].ndim == 2:
+            out[name] = held[kind].clone()
+            continue
+        sums[kind] = sums[kind].clone() if kind in sums else held[kind].sum(0)
+        out[name] = sums[kind]
+    return {name: value for name, value in out.items() if name in wanted}

@@ -1,0 +1,215 @@
+"""Recurrent layers with the calling convention of `torch.nn.LSTM`, made of the paper's cells.
+
+The cell of layer k is the submodule `layer{k}`, that of the reverse direction `layer{k}_reverse`.
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+from normgeom.models.arguments import as_states, check_sizes, check_state
+from normgeom.models.cell import Cell, State
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.placement import Placement
+from normgeom.models.scan import scan
+from normgeom.models.sequences import Sequence
+
+
+class Recurrent(nn.Module):
+    """What the four recurrent layers share: layers, directions, and the forms of input and state."""
+
+    cell_type: ClassVar[type[Cell]]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        placement: Placement | None = None,
+        eps: float = 1e-5,
+        initial_gain: float = 1.0,
+        initial_bias: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(eps=eps, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        if not (math.isfinite(dropout) and 0 <= dropout <= 1):
+            raise ValueError(f"dropout must be a probability from 0 to 1; got {dropout}.")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
+        self._names = [[f"layer{k}", *[f"layer{k}_reverse"] * bool(bidirectional)] for k in range(num_layers)]
+        for k, names in enumerate(self._names):
+            inputs = input_size if k == 0 else hidden_size * (1 + bidirectional)
+            for name in names:
+                cell = self.cell_type(
+                    inputs,
+                    hidden_size,
+                    bias=bias,
+                    placement=placement,
+                    eps=eps,
+                    initial_gain=initial_gain,
+                    initial_bias=initial_bias,
+                    device=device,
+                    dtype=dtype,
+                )
+                self.add_module(name, cell)
+        self.placement = cell.placement
+
+    def cells(self) -> dict[str, Cell]:
+        """Return the cells by name, in the order of torch's states: by layer, then direction."""
+        return {name: getattr(self, name) for names in self._names for name in names}
+
+    def reset_parameters(self, *, generator: torch.Generator | None = None) -> None:
+        """Draw all weights anew, U(-1/sqrt(H), 1/sqrt(H)), and set gains and biases of norms as given."""
+        for cell in self.cells().values():
+            cell.reset_parameters(generator=generator)
+
+    def forward(
+        self, x: torch.Tensor | PackedSequence, state: Any = None, *, taps: Any = None
+    ) -> tuple[Any, Any]:
+        """Return the outputs of the last layer at every step, and the final state of every layer.
+
+        Args:
+            x: (steps, cases, inputs), with `batch_first` (cases, steps, inputs), unbatched (steps, inputs),
+                or a packed sequence; integers without the last axis are ids of one-hot inputs.
+            state: (layers * directions, cases, H); a pair (h, c) where the cell has a cell state; 0 if None.
+            taps: for `per_example_gradients`: what is added to the products, by cell.
+
+        Raises:
+            TypeError: if the input or the state is of the wrong type.
+            ValueError: if a shape does not fit, or an id is out of range.
+        """
+        sequence = Sequence.of(x, self.input_size, self.batch_first)
+        states = sequence.states_in(self._states(state, sequence))
+        values = sequence.values
+        finals: list[State] = []
+        for layer, names in enumerate(self._names):
+            if layer and self.dropout and self.training:
+                values = F.dropout(values, self.dropout)
+            outputs = []
+            for name in names:
+                start = tuple(s[len(finals)] for s in states)
+                out, final = self._run(name, values, start, sequence, taps)
+                outputs.append(out)
+                finals.append(final)
+            values = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        stacked = sequence.states_out(tuple(torch.stack(each) for each in zip(*finals, strict=True)))
+        return sequence.outputs_out(values), stacked if len(stacked) > 1 else stacked[0]
+
+    def _run(
+        self, name: str, values: torch.Tensor, start: State, sequence: Sequence, taps: Any
+    ) -> tuple[torch.Tensor, State]:
+        """Run one cell in its direction."""
+        cell, backward = getattr(self, name), name.endswith("_reverse")
+        into = sequence.reversed(values) if backward else values
+        tap = None if taps is None else taps.of(name, cell, into, start)
+        out, final = scan(cell, into, start, sequence.packing, tap)
+        if taps is not None:
+            taps.keep(name, out)
+        return (sequence.reversed(out) if backward else out), final
+
+    def _states(self, state: Any, sequence: Sequence) -> State:
+        """Return the initial states, zeros if none are given, after checking them."""
+        layers = self.num_layers * (1 + self.bidirectional)
+        first = self.layer0
+        assert isinstance(first, Cell)
+        shape: tuple[int, ...] = (layers, sequence.cases, self.hidden_size)
+        shape = shape if sequence.batched else (layers, self.hidden_size)
+        if state is None:
+            weight = first.weight_input
+            zero = torch.zeros(shape, device=weight.device, dtype=weight.dtype)
+            return (zero,) * (2 if first.has_cell_state else 1)
+        states = as_states(state, first.has_cell_state)
+        for name, value in zip(("h", "c"), states, strict=False):
+            check_state(name, value, shape)
+        return states
+
+    def extra_repr(self) -> str:
+        """Sizes and options."""
+        options = f"batch_first={self.batch_first}, dropout={self.dropout:g}"
+        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, {options}"
+
+
+class LNRNN(Recurrent):
+    """Layer-normalized recurrent layers, `h = tanh(LN(W_h h + W_x x))`: arguments of `LNLSTM`.
+
+    Source: Ba et al. 2016, eq. 4.
+
+    >>> outputs, h = LNRNN(3, 4)(torch.ones(7, 5, 3))
+    >>> outputs.shape, h.shape
+    (torch.Size([7, 5, 4]), torch.Size([1, 5, 4]))
+    """
+
+    cell_type = LNRNNCell
+
+
+class LNLSTM(Recurrent):
+    """Layer-normalized LSTM layers, with the calling convention of `torch.nn.LSTM`.
+
+    `(f, i, o, g) = LN(W_h h) + LN(W_x x) + b`, `c = s(f) c + s(i) tanh(g)`, `h = s(o) tanh(LN(c))`.
+
+    Args:
+        input_size: inputs a step.
+        hidden_size: units H.
+        num_layers: layers, each fed with the outputs of the one before.
+        bias: whether b is there, and a bias where the placement has no norm. Norms have their own bias.
+        batch_first: whether input and outputs are (cases, steps, ...); states never are.
+        dropout: of the outputs between layers, in training; drawn from torch's own generator, as there.
+        bidirectional: whether a second cell reads every sequence backwards.
+        placement: where norms are; None is the paper's, `Placement.none()` is `torch.nn.LSTM` itself.
+        eps: added to every variance. At 0, a state h = 0 has no normalized value.
+        initial_gain, initial_bias: of every norm (the paper compares gains of 1.0 and 0.1).
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: for sizes below 1, a negative eps, a dropout that is no probability, or a norm where the
+            cell has nothing to normalize.
+
+    Source: Ba et al. 2016, eq. 20 to 22.
+
+    >>> lstm = LNLSTM(3, 4, num_layers=2)
+    >>> outputs, (h, c) = lstm(torch.ones(7, 5, 3))
+    >>> outputs.shape, h.shape, torch.equal(outputs[-1], h[-1])
+    (torch.Size([7, 5, 4]), torch.Size([2, 5, 4]), True)
+    >>> ids = torch.tensor([[0, 1], [2, 0]])
+    >>> torch.allclose(lstm(ids)[0], lstm(torch.eye(3)[ids])[0])
+    True
+    """
+
+    cell_type = LNLSTMCell
+
+
+class LNGRU(Recurrent):
+    """Layer-normalized GRU layers: arguments of `LNLSTM`, formulas of `LNGRUCell`.
+
+    Source: Ba et al. 2016, eq. 26 to 28.
+
+    >>> outputs, h = LNGRU(3, 4, batch_first=True)(torch.ones(5, 7, 3))
+    >>> outputs.shape, h.shape
+    (torch.Size([5, 7, 4]), torch.Size([1, 5, 4]))
+    """
+
+    cell_type = LNGRUCell
+
+
+class DRAWLSTM(Recurrent):
+    """The LSTM of the paper's DRAW experiment, `h = s(o) tanh(LN(c))`: arguments of `LNLSTM`.
+
+    Source: Ba et al. 2016, eq. 29 to 31.
+
+    >>> outputs, (h, c) = DRAWLSTM(3, 4)(torch.ones(7, 3))
+    >>> outputs.shape, h.shape
+    (torch.Size([7, 4]), torch.Size([1, 4]))
+    """
+
+    cell_type = DRAWLSTMCell

@@ -1,0 +1,209 @@
+"""The cells against the golden vectors, torch's own cells, and the paper's laws."""
+
+import pytest
+import torch
+from torch import nn
+
+import normgeom as ng
+from normgeom.models import from_torch, to_torch
+from tests.models.cores import LAYERS, P, core, draw, gradients, route
+from tests.models.golden import GOLDEN, layer
+from tests.models.recurrent_oracle import ln_lstm
+
+CASES = GOLDEN["cases"]
+IDS = [f"{c['kind']}-{c['eps']}-{c['seed']}" for c in CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_golden_vectors_over_a_sequence(case):
+    model, x, start, wanted = layer(case)
+    outputs, final = model(x, start)
+    last = torch.cat([s[0] for s in final]) if isinstance(final, tuple) else final[0]
+    assert (outputs - wanted[:, :3]).abs().max() < 1e-12
+    assert (last - wanted[-1]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_golden_vectors_step_by_step(case):
+    model, x, start, wanted = layer(case)
+    state = tuple(s[0] for s in start) if isinstance(start, tuple) else start[0]
+    for into, want in zip(x, wanted, strict=True):
+        state = model.layer0(into, state)
+        assert (torch.cat(state if isinstance(state, tuple) else (state,)) - want).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("seeded_fault", ["norm_recurrent.gain", "norm_cell.bias", "bias"])
+def test_a_parameter_that_is_a_little_off_misses_the_golden_vector(seeded_fault):
+    model, x, start, wanted = layer(next(c for c in CASES if c["kind"] == "ln_lstm"))
+    with torch.no_grad():
+        model.layer0.get_parameter(seeded_fault).mul_(1.001)
+    assert (model(x, start)[0] - wanted[:, :3]).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("placement", [ng.Placement(), P(per_gate=True), P(joint=True)], ids=str)
+def test_the_lstm_is_the_scalar_loop(placement):
+    model, xs, h, c = core(ng.LNLSTM, placement=placement), draw(4, 5), draw(1, 6, seed=2), draw(1, 6, seed=3)
+    parameters = {name.removeprefix("layer0."): value.tolist() for name, value in model.named_parameters()}
+    options = {"per_gate": placement.per_gate, "joint": placement.joint}
+    wanted = ln_lstm(parameters, xs.tolist(), h[0].tolist(), c[0].tolist(), 1e-5, **options)
+    assert (model(xs, (h, c))[0] - torch.tensor(wanted, dtype=torch.float64)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_twins_are_torchs_own(kind, bias):
+    theirs = kind(3, 4, 2, bias=bias, bidirectional=True, batch_first=True, dtype=torch.float64)
+    ours, x = from_torch(theirs), draw(5, 7, 3)
+    state = (draw(4, 5, 4), draw(4, 5, 4, seed=2)) if kind is nn.LSTM else draw(4, 5, 4)
+    for mine, other in zip(flat(ours(x, state)), flat(theirs(x, state)), strict=True):
+        assert (mine - other).abs().max() < 1e-14
+    back = to_torch(ours).state_dict()
+    assert all(torch.equal(back[name], value) for name, value in theirs.state_dict().items())
+
+
+def flat(result):
+    outputs, state = result
+    return (outputs, *state) if isinstance(state, tuple) else (outputs, state)
+
+
+def test_what_torch_has_no_module_for_is_refused():
+    with pytest.raises(
+        ValueError, match="torch has no layer-normalized cell: placement must be none; got Placement"
+    ):
+        to_torch(ng.LNLSTM(3, 4))
+    with pytest.raises(ValueError, match="tanh and no projection"):
+        from_torch(nn.LSTM(3, 4, proj_size=2))
+    with pytest.raises(TypeError, match=r"must be an nn\.RNN, nn\.LSTM or nn\.GRU; got Linear"):
+        from_torch(nn.Linear(3, 4))
+    with pytest.raises(TypeError, match="must be an LNRNN, LNLSTM or LNGRU; got DRAWLSTM"):
+        to_torch(ng.DRAWLSTM(3, 4))
+
+
+FORMS = {
+    "paper": (P(), [False, False, True]),
+    "joint": (P(joint=True), [True, False, True]),
+    "joint, per gate": (P(joint=True, per_gate=True), [True, False, False]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_three_lstms_that_are_all_called_layer_normalized(form):
+    """Whether the output moves with the scale of W_x alone, of both weights, of one gate of both."""
+    placement, moved = FORMS[form]
+    cell = ng.LNLSTMCell(3, 5, placement=placement, eps=0.0, dtype=torch.float64)
+    x, h, c = (draw(1, n, seed=n) for n in (3, 5, 5))
+    by_x, by_h = cell.weight_input.detach(), cell.weight_recurrent.detach()
+    gate = torch.ones(20, 1, dtype=torch.float64)
+    gate[:5] = 3.0
+    outputs = [
+        torch.func.functional_call(cell, {"weight_input": a, "weight_recurrent": b}, (x, (h, c)))[0]
+        for a, b in ((by_x, by_h), (2 * by_x, by_h), (2 * by_x, 2 * by_h), (gate * by_x, gate * by_h))
+    ]
+    assert [bool((y - outputs[0]).abs().max() > 1e-9) for y in outputs[1:]] == moved
+
+
+def test_the_carried_cell_state_is_not_normalized():
+    """With open gates c grows by one candidate a step, and the output does not see its scale."""
+    cell = ng.LNLSTMCell(1, 6, placement=P(False, False, True), eps=0.0, dtype=torch.float64)
+    candidate = torch.linspace(0.2, 1.0, 6, dtype=torch.float64).atanh().clamp_max(20.0)
+    with torch.no_grad():
+        [value.zero_() for name, value in cell.named_parameters() if "cell" not in name]
+        cell.norm_input.bias.copy_(torch.cat([torch.full((18,), 40.0, dtype=torch.float64), candidate]))
+    state, seen = (torch.zeros(1, 6, dtype=torch.float64),) * 2, []
+    for _ in range(200):
+        state = cell(torch.zeros(1, 1, dtype=torch.float64), state)
+        seen.append(state[0])
+    assert abs(float(state[1].detach().max()) - 200.0) < 1e-6
+    assert (seen[0] - seen[-1]).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("way", ["kernel", "plain", "definition"])
+def test_a_zero_state_has_finite_gradients(kind, dtype, way, monkeypatch):
+    model, x = core(kind, dtype=dtype), draw(4, 3, 5, dtype=dtype).requires_grad_()
+    zero = torch.zeros(1, 3, 6, dtype=dtype, requires_grad=True)
+    state = (zero, zero * 1) if model.layer0.has_cell_state else zero
+    with route(way, monkeypatch):
+        outputs, found = gradients(model, x, state=state)
+    assert outputs.isfinite().all()
+    assert all(g.isfinite().all() for g in found)
+    assert outputs.dtype == dtype
+
+
+def test_bias_placement_leaves_a_bias_for_each_product():
+    names = lambda **options: {n for n, _ in ng.LNLSTMCell(3, 4, **options).named_parameters()}  # noqa: E731
+    weights, none = {"weight_input", "weight_recurrent"}, ng.Placement.none()
+    assert names(placement=none) == weights | {"norm_input.bias", "norm_recurrent.bias"}
+    assert names(placement=none, bias=False) == weights
+    assert "bias" in names()
+    assert "bias" not in names(bias=False)
+    assert ng.LNGRUCell(3, 4).norm_recurrent.segments == (8, 4)
+
+
+def test_gain_and_bias_start_where_they_are_told_to():
+    layer = ng.LNLSTM(3, 4, initial_gain=0.1, initial_bias=0.5)
+    values = dict(layer.named_parameters())
+    assert all((v == 0.1).all() for n, v in values.items() if n.endswith("gain"))
+    assert (values["layer0.norm_cell.bias"] == 0.5).all()
+    assert all(v.abs().max() <= 0.5 for n, v in values.items() if "norm" not in n)
+
+
+def test_parameters_drawn_from_a_generator_are_the_same_again(generator):
+    first, second = ng.LNLSTM(3, 4), ng.LNLSTM(3, 4)
+    first.reset_parameters(generator=generator)
+    second.reset_parameters(generator=generator.manual_seed(0))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_sigma_is_what_the_norm_divides_by():
+    norm, summed = ng.LNGRUCell(3, 4, eps=0.0).norm_recurrent, draw(7, 12, dtype=torch.float32)
+    wanted = torch.stack([summed[:, :8].std(1, correction=0), summed[:, 8:].std(1, correction=0)], 1)
+    assert torch.allclose(norm.sigma(summed), wanted)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: ng.LNLSTM(0, 4), "input_size must be an integer of at least 1; got 0"),
+        (lambda: ng.LNGRUCell(3, -1), "hidden_size must be an integer of at least 1; got -1"),
+        (lambda: ng.LNLSTM(3, 4, num_layers=0), "num_layers must be an integer"),
+        (lambda: ng.LNLSTM(3, 4, dropout=2.0), "dropout must be a probability from 0 to 1; got 2.0"),
+        (lambda: ng.LNLSTM(3, 4, eps=-1.0), "eps must be a finite number of at least 0; got -1.0"),
+        (lambda: ng.LNRNN(3, 4, placement=P()), "LNRNNCell has no cell state to normalize"),
+        (lambda: P(False, True, joint=True), "joint statistics are those of W_h h"),
+        (lambda: P(False, False, per_gate=True), "needs a norm at the gates"),
+        (lambda: P(input=2), "input must be True or False; got 2"),
+        (
+            lambda: ng.LNLSTM(3, 4)(draw(7, 5, 2)),
+            r"the last axis of the input must have size 3; got \(7, 5, 2\)",
+        ),
+        (lambda: ng.LNLSTM(3, 4)(draw(0, 5, 3)), "at least one step and case"),
+        (
+            lambda: ng.LNGRU(3, 4)(draw(7, 5, 3), draw(2, 5, 4)),
+            r"h must have shape \(1, 5, 4\); got \(2, 5, 4\)",
+        ),
+        (lambda: ng.LNLSTM(3, 4)(torch.tensor([[0, 3]])), "ids must be from 0 to 2; got 0 to 3"),
+        (lambda: ng.LNLSTMCell(3, 4)(draw(2, 5, 3)), "one step takes cases along one axis at most"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda: ng.LNLSTM(3, 4)(draw(7, 5, 3), draw(1, 5, 4)),
+            r"the state must be a pair \(h, c\); got Tensor",
+        ),
+        (lambda: ng.LNLSTM(3, 4)([1.0]), "the input must be a tensor; got list"),
+        (lambda: ng.LNLSTM(3, 4)(torch.ones(7, 5, 3, dtype=torch.bool)), "real features or of integer ids"),
+        (lambda: ng.LNLSTM(3, 4, placement="input"), "placement must be a Placement; got 'input'"),
+    ],
+)
+def test_wrong_types_are_named(wrong, message):
+    with pytest.raises(TypeError, match=message):
+        wrong()
