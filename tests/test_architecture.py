@@ -27,6 +27,7 @@ ALLOWED = {
     "training": {"models", "points", "processes", "report"},
     "symmetry": {"_types", "layers", "invariance", "geometry", "report"},
     "dynamics": {"_types", "invariance", "geometry", "symmetry", "report"},
+    "loading_layers": {"loading"},
     "loading": {"geometry", "points"},
     "figures": {"report"},
     "cli": {
@@ -39,6 +40,7 @@ ALLOWED = {
         "training",
         "symmetry",
         "loading",
+        "loading_layers",
         "points",
         "processes",
         "report",
