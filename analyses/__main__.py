@@ -25,6 +25,7 @@ ALL = (
     "kl_vs_quadratic",
     "eigen_spectrum",
     "placement_ablation",
+    "gain_init",
 )
 
 
