@@ -26,6 +26,7 @@ ALL = (
     "eigen_spectrum",
     "placement_ablation",
     "gain_init",
+    "hidden_state_stability",
 )
 
 
