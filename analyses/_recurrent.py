@@ -39,7 +39,7 @@ def size_of(options: Options, seeds: int = 3) -> Size:
         return Size(2, 16, {"text": 8, "digits": 8}, 2, length=20, batch=8)
     if options.full:
         return Size(2 * seeds, 128, {"text": 3000, "digits": 600}, 20, length=100, batch=32, lr=0.002)
-    return Size(seeds, 64, {"text": 250, "digits": 120}, 8)
+    return Size(seeds, 64, {"text": 200, "digits": 100}, 8)
 
 
 def task_of(name: str, seed: int, size: Size, options: Options) -> Any:
