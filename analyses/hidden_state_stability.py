@@ -112,8 +112,8 @@ def headline(backward: Sequence[Row]) -> str:
     one = max(math.log10(high_of_one / low_of_one) for low_of_one, high_of_one, _ in within)
     return (
         f"Recurrent weight scaled by δ: {far} steps back, gradients span {math.log10(high / low):.0f} "
-        f"powers of ten in the LSTM,\n{math.log10(most / least):.0f} in the LN-LSTM over all seeds, {one:.1f} over δ "
-        "within a seed"
+        f"powers of ten in the LSTM,\n{math.log10(most / least):.0f} in the LN-LSTM over all seeds, "
+        f"{one:.1f} over δ within a seed"
     )
 
 
