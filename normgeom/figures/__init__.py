@@ -1,6 +1,6 @@
 """Figures fit for a paper: rows in, Axes out. No global style is set and no LaTeX is needed."""
 
-from normgeom.figures.bands import Band, draw_band, seed_band
+from normgeom.figures.bands import Band, draw_seed_band, draw_seeds, seed_band
 from normgeom.figures.draw_curvature import draw_curvature
 from normgeom.figures.draw_eps_law import draw_eps_law
 from normgeom.figures.draw_eq13_gap import draw_eq13_gap, draw_null_curvature
@@ -24,7 +24,6 @@ __all__ = [
     "COLOURS",
     "Band",
     "Masked",
-    "draw_band",
     "draw_curvature",
     "draw_eps_law",
     "draw_eq13_gap",
@@ -41,6 +40,8 @@ __all__ = [
     "draw_on_log",
     "draw_placement_curves",
     "draw_placement_effects",
+    "draw_seed_band",
+    "draw_seeds",
     "draw_spectrum",
     "draw_states_over_steps",
     "label_ends",

@@ -63,7 +63,7 @@ def _last(places: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     return (float(places[finite[-1]]), float(values[finite[-1]])) if len(finite) else (np.nan, np.nan)
 
 
-def draw_band(band: Band, ax: Axes, *, colour: str, line: Any = "-", width: float = 1.2) -> int:
+def draw_seed_band(band: Band, ax: Axes, *, colour: str, line: Any = "-", width: float = 1.2) -> int:
     """Draw the centre as a line and the range as a band; return how many x a log y-axis cannot show.
 
     A cross stands where a seed had its last finite value. On a log axis, places with a value of 0 or below
@@ -86,3 +86,28 @@ def draw_band(band: Band, ax: Axes, *, colour: str, line: Any = "-", width: floa
     for place in band.lost.values():
         ax.plot(*place, "x", color=colour, ms=5, mew=1.2)
     return int(hidden.sum())
+
+
+def draw_seeds(
+    values: Sequence[float | None], place: float | int, ax: Axes, *, colour: str, across: bool
+) -> None:
+    """Draw the values of seeds as small dots, and beside them their mean with a bar of two standard errors.
+
+    A seed that has no finite value leaves its dot, the mean and the bar out.
+
+    Args:
+        values: one for each seed; None is NaN.
+        place: on the other axis.
+        ax: where to draw.
+        colour: of all.
+        across: whether values go along the x-axis.
+    """
+    given = np.array([np.nan if value is None else value for value in values], dtype=float)
+    error = 2 * given.std(ddof=1) / len(given) ** 0.5 if len(given) > 1 else 0.0
+    beside = np.full(len(given), place + 0.23)
+    dots, mean = (
+        ((given, beside), (given.mean(), place)) if across else ((beside, given), (place, given.mean()))
+    )
+    ax.plot(*dots, ".", ms=3, color=colour, alpha=0.7)
+    bar: dict[str, Any] = {"xerr" if across else "yerr": error}
+    ax.errorbar(*mean, **bar, fmt="o", ms=4, color=colour, lw=1.2, capsize=2)

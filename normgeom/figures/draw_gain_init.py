@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 
-from normgeom.figures.bands import draw_band, seed_band
+from normgeom.figures.bands import draw_seed_band, draw_seeds, seed_band
 from normgeom.figures.labels import label_ends
 from normgeom.figures.log_axes import plain_log_ticks
 from normgeom.figures.style import COLOURS
@@ -28,7 +27,7 @@ def draw_gain_curves(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     for small in [name for name in reversed(NAMES) if name in {row["small"] for row in rows}]:
         band = seed_band([r for r in rows if r["small"] == small and r["step"] > 0], x="step", y="bits")
         if small in LINES:
-            draw_band(band, ax, colour=INK[small], line=LINES[small])
+            draw_seed_band(band, ax, colour=INK[small], line=LINES[small])
         else:
             ax.plot(band.x, band.centre, ":", color=INK[small], lw=0.8)
         ends.append((NAMES[small], float(band.centre[-1]), INK[small]))
@@ -47,10 +46,8 @@ def draw_gain_costs(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     ax.axhline(0, color="#999999", lw=0.8)
     there = [small for small in NAMES if small in {row["small"] for row in rows}]
     for k, small in enumerate(there):
-        values = np.array([np.nan if r["cost"] is None else r["cost"] for r in rows if r["small"] == small])
-        error = 2 * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        ax.plot([k + 0.25] * len(values), values, ".", ms=3, color=INK[small], alpha=0.7)
-        ax.errorbar(k, values.mean(), yerr=error, fmt="o", ms=4, color=INK[small], lw=1.2, capsize=2)
+        values = [row["cost"] for row in rows if row["small"] == small]
+        draw_seeds(values, k, ax, colour=INK[small], across=False)
     ax.set_xticks(range(len(there)), ["all" if small == "all" else NAMES[small] for small in there])
     ax.set_xlim(-0.5, len(there) - 0.3)
     return ax

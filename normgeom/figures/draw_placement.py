@@ -4,10 +4,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 
-from normgeom.figures.bands import draw_band, seed_band
+from normgeom.figures.bands import draw_seed_band, draw_seeds, seed_band
 from normgeom.figures.labels import label_ends
 from normgeom.figures.log_axes import plain_log_ticks
 from normgeom.figures.style import COLOURS
@@ -37,7 +36,7 @@ def draw_placement_curves(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
         mine = [row for row in rows if tuple(row[place] for place in PLACES) == on and row["step"] > 0]
         if mine:
             bands[on] = seed_band(mine, x="step", y="bits")
-            draw_band(bands[on], ax, colour=INK[on[:2]], line="-" if on[2] else (0, (3, 1.5)))
+            draw_seed_band(bands[on], ax, colour=INK[on[:2]], line="-" if on[2] else (0, (3, 1.5)))
     plain_log_ticks(ax)
     ends = [
         (f"{_name(on)}  {band.centre[-1]:.2f}", float(band.centre[-1]), INK[on[:2]])
@@ -62,11 +61,8 @@ def draw_placement_effects(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     terms = list(dict.fromkeys(row["term"] for row in rows))
     ax.axvline(0, color="#999999", lw=0.8)
     for k, term in enumerate(terms):
-        values = np.array([np.nan if r["effect"] is None else r["effect"] for r in rows if r["term"] == term])
-        error = 2 * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        colour = "black" if "×" not in term else "#777777"
-        ax.plot(values, [k + 0.22] * len(values), ".", ms=3, color=colour, alpha=0.7)
-        ax.errorbar(values.mean(), k, xerr=error, fmt="o", ms=4, color=colour, lw=1.2, capsize=2)
+        values = [row["effect"] for row in rows if row["term"] == term]
+        draw_seeds(values, k, ax, colour="#777777" if "×" in term else "black", across=True)
     ax.set_yticks(range(len(terms)), [_short(term) for term in terms])
     ax.set_ylim(len(terms) - 0.4, -0.6)
     return ax

@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from normgeom.figures.bands import Band, draw_band, seed_band
+from normgeom.figures.bands import Band, draw_seed_band, seed_band
 from normgeom.figures.labels import label_ends
 from normgeom.figures.log_axes import Masked, mask_for_log
 from normgeom.figures.style import COLOURS, MARKERS
@@ -45,7 +45,7 @@ def draw_states_over_steps(rows: Sequence[dict[str, Any]], ax: Axes, *, limits: 
     ax.set_yscale("log")
     bands = _by_scale(rows, "step", "size")
     for scale, colour in _shades(list(bands)).items():
-        draw_band(bands[scale], ax, colour=colour)
+        draw_seed_band(bands[scale], ax, colour=colour)
     _finish(bands, ax, limits)
     ax.set_xlabel("step $t$")
     return ax
@@ -69,7 +69,7 @@ def draw_gradients_over_distance(
     bands = _by_scale(rows, "distance", "gradient")
     for scale, colour in _shades(list(bands)).items():
         band = bands[scale]
-        draw_band(band, ax, colour=colour)
+        draw_seed_band(band, ax, colour=colour)
         zero = np.flatnonzero(band.centre <= 0)
         if len(zero) and zero[0] > 0:
             last = max(band.centre[zero[0] - 1], limits[0])

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from normgeom.figures import (
-    draw_band,
     draw_on_log,
+    draw_seed_band,
+    draw_seeds,
     label_ends,
     mask_for_log,
     plain_log_ticks,
@@ -61,7 +62,7 @@ def test_band_is_the_range_over_seeds():
 
 
 def test_the_line_breaks_and_a_cross_marks_the_lost_seed(ax):
-    assert draw_band(seed_band(DIVERGED, x="step", y="loss"), ax, colour="k") == 0
+    assert draw_seed_band(seed_band(DIVERGED, x="step", y="loss"), ax, colour="k") == 0
     line, cross = ax.lines
     np.testing.assert_array_equal(line.get_ydata(), [4, 4, NAN, NAN])
     assert cross.get_marker() == "x"
@@ -70,7 +71,7 @@ def test_the_line_breaks_and_a_cross_marks_the_lost_seed(ax):
 
 def test_a_gap_is_not_bridged(ax):
     rows = [{"seed": 0, "step": k, "loss": v} for k, v in enumerate((1.0, 2.0, NAN, 4.0, 5.0))]
-    draw_band(seed_band(rows, x="step", y="loss"), ax, colour="k")
+    draw_seed_band(seed_band(rows, x="step", y="loss"), ax, colour="k")
     assert np.isnan(ax.lines[0].get_ydata()).tolist() == [False, False, True, False, False]
     assert len(ax.lines) == 1, "the seed goes on, so that no cross is due"
 
@@ -78,8 +79,23 @@ def test_a_gap_is_not_bridged(ax):
 def test_a_zero_on_a_log_axis_is_counted_and_left_open(ax):
     rows = [{"seed": s, "step": k, "loss": v} for s in (0, 1) for k, v in enumerate((1.0, s, 1.0))]
     ax.set_yscale("log")
-    assert draw_band(seed_band(rows, x="step", y="loss", geometric=True), ax, colour="k") == 1
+    assert draw_seed_band(seed_band(rows, x="step", y="loss", geometric=True), ax, colour="k") == 1
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [1, NAN, 1])
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_the_bar_is_two_standard_errors_to_either_side(across, ax):
+    draw_seeds([1.0, 2.0, 3.0], 7, ax, colour="k", across=across)
+    dots, mean, *_ = ax.lines
+    assert sorted(dots.get_xdata() if across else dots.get_ydata()) == [1, 2, 3]
+    assert (mean.get_xdata() if across else mean.get_ydata()) == [2]
+    ends = ax.collections[0].get_segments()[0][:, 0 if across else 1]
+    assert ends.tolist() == pytest.approx([2 - 2 / 3**0.5, 2 + 2 / 3**0.5])
+
+
+def test_a_seed_without_a_value_leaves_no_mean(ax):
+    draw_seeds([1.0, None], 0.0, ax, colour="k", across=True)
+    assert np.isnan(float(ax.lines[1].get_xdata()[0]))
 
 
 # --- log axes ----------------------------------------------------------------------------------------------
