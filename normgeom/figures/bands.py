@@ -109,5 +109,5 @@ def draw_seeds(
         ((given, beside), (given.mean(), place)) if across else ((beside, given), (place, given.mean()))
     )
     ax.plot(*dots, ".", ms=3, color=colour, alpha=0.7)
-    bar: dict[str, Any] = {"xerr" if across else "yerr": error}
-    ax.errorbar(*mean, **bar, fmt="o", ms=4, color=colour, lw=1.2, capsize=2)
+    along_x, along_y = (error, None) if across else (None, error)
+    ax.errorbar(*mean, xerr=along_x, yerr=along_y, fmt="o", ms=4, color=colour, lw=1.2, capsize=2)
