@@ -105,9 +105,8 @@ def draw_seeds(
     given = np.array([np.nan if value is None else value for value in values], dtype=float)
     error = 2 * given.std(ddof=1) / len(given) ** 0.5 if len(given) > 1 else 0.0
     beside = np.full(len(given), place + 0.23)
-    dots, mean = (
-        ((given, beside), (given.mean(), place)) if across else ((beside, given), (place, given.mean()))
-    )
-    ax.plot(*dots, ".", ms=3, color=colour, alpha=0.7)
+    mean = given.mean()
+    x, y = (mean, place) if across else (place, mean)
+    ax.plot(*((given, beside) if across else (beside, given)), ".", ms=3, color=colour, alpha=0.7)
     along_x, along_y = (error, None) if across else (None, error)
-    ax.errorbar(*mean, xerr=along_x, yerr=along_y, fmt="o", ms=4, color=colour, lw=1.2, capsize=2)
+    ax.errorbar(x, y, xerr=along_x, yerr=along_y, fmt="o", ms=4, color=colour, lw=1.2, capsize=2)
