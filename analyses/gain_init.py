@@ -120,9 +120,9 @@ def finding(costs: Sequence[Row], task: str, cell: str) -> str:
     if not np.isfinite(mean):
         return "a run diverged"
     if abs(mean) < 2 * error:
-        return f"1.0 and 0.1 alike ({signed(mean)} ± {error:.2f} bits)"
+        return f"1.0 and 0.1 alike ({signed(mean)} ± {error:.1g} bits)"
     winner, loser = ("1.0", "0.1") if mean > 0 else ("0.1", "1.0")
-    return f"{winner} beats {loser} by {abs(mean):.2f} ± {error:.2f} bits"
+    return f"{winner} beats {loser} by {abs(mean):.2f} ± {error:.1g} bits"
 
 
 def draw(points: Sequence[Row], costs: Sequence[Row]) -> Figure:

@@ -110,7 +110,7 @@ def finding(effects: Sequence[Row], task: str) -> str:
         return "a run diverged: no effects"
     first, second = sorted(mains, key=lambda row: -abs(row["mean"]))[:2]
     verb = "helps" if first["mean"] < 0 else "hurts"
-    number = f"{signed(first['mean'])} ± {first['error']:.2f} bits"
+    number = f"{signed(first['mean'])} ± {first['error']:.1g} bits"
     if abs(first["mean"]) < 2 * first["error"]:
         return f"no norm's effect exceeds 2 standard errors ({first['term']}: {number})"
     clear = abs(first["mean"]) - abs(second["mean"]) > 2 * np.hypot(first["error"], second["error"])

@@ -71,7 +71,7 @@ def test_effects_are_recovered_from_their_sum():
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        (TERMS, "the norm at the input helps most: −0.40 ± 0.01 bits"),
+        (TERMS, "the norm at the input helps most: −0.40 ± 0.006 bits"),
         (TERMS | {"recurrent": 0.9}, "the norm at the recurrent hurts most: +0.90"),
         (TERMS | {"recurrent": 0.395}, "the norm at the input helps, among others"),
         (dict.fromkeys(TERMS, 0.002), "no norm's effect exceeds 2 standard errors"),
