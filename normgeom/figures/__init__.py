@@ -8,10 +8,15 @@ from normgeom.figures.draw_gain_metric import draw_gain_error, draw_gain_metric
 from normgeom.figures.draw_invariances import draw_invariances
 from normgeom.figures.draw_kl import draw_kl
 from normgeom.figures.draw_spectrum import draw_spectrum
-from normgeom.figures.style import COLOURS, save_figure, style
+from normgeom.figures.draw_training import draw_against_norm, draw_band, draw_power, name_ends
+from normgeom.figures.style import COLOURS, MARKERS, SCALE_COLOURS, save_figure, style
 
 __all__ = [
     "COLOURS",
+    "MARKERS",
+    "SCALE_COLOURS",
+    "draw_against_norm",
+    "draw_band",
     "draw_curvature",
     "draw_eps_law",
     "draw_eq13_gap",
@@ -21,7 +26,9 @@ __all__ = [
     "draw_invariances",
     "draw_kl",
     "draw_null_curvature",
+    "draw_power",
     "draw_spectrum",
+    "name_ends",
     "save_figure",
     "style",
 ]
