@@ -209,5 +209,5 @@ vector from the prediction, relative to its length at the start; bands over
 * In float64 the law holds to {max(exact):.1e} (both matrices, all seeds and steps).
 * Adam divides every coordinate by a number of its own: `1ᵀW_h` moves by up to {broken[0]:.0%} of its
   length.
-* Without norms there is no law: `1ᵀW_h` moves by {broken[1]:.1e}, `1ᵀW_x` by
-  {plain["deviation of W_x"]:.1e} of its length."""
+* Without norms there is no law: `1ᵀW_h` moves by up to {broken[1]:.0%}, `1ᵀW_x` by
+  {plain["deviation of W_x"]:.0%} of its length."""

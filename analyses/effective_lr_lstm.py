@@ -295,6 +295,7 @@ def explain(found: Findings, options: Options) -> str:
         for s in found.summary
     ]  # fmt: skip
     ratio = adam["angle over predicted"]
+    unit = [_times(first[f"angle at {name}"] / first[f"rate at {name}"]) for name in NAMES.values()]
     return f"""\
 A character model (one layer, {own[0].hidden} units) learns the novel for {own[0].steps} steps from three
 lengths of its two weight matrices, with {len({run.seed for run in own})} seeds (lines: geometric means,
@@ -308,8 +309,8 @@ rescaled: the same direction, another length.
   1). In the LSTM without norms it was {_span(plain["growth of W_h"])} for W_h and
   {_span(plain["growth of W_x"])} for W_x.
 * With SGD the angle is arctan(rate × gradient at unit length): measured over predicted
-  {first["angle over predicted"][0]:.6f} to {first["angle over predicted"][2]:.6f}. The gradient at unit
-  length itself grew in training, so the angle fell less than the rate, and from 4W₀ it did not fall.
+  {first["angle over predicted"][0]:.6f} to {first["angle over predicted"][2]:.6f}.
+  The gradient at unit length itself changed over the run: {", ".join(unit)} (from W₀/4, W₀, 4W₀).
 * **Differs from theory.** With Adam the angle is {ratio[1]:.2f} times that of independent gradients
   (windows of steps: {ratio[0]:.2f} to {ratio[2]:.2f}): gradients of following steps agree, most of all at
   the start.

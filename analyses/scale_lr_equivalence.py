@@ -60,14 +60,14 @@ class Findings:
 
 def compute(options: Options) -> Findings:
     """Train from W and from δW in float64, and compare the logits of every step."""
-    steps, seeds = (12, 2) if options.quick else (1500, 5) if options.full else (150, 3)
+    steps, seeds = (8, 2) if options.quick else (1500, 5) if options.full else (150, 3)
     logged = sorted({round(t) for t in np.geomspace(1, steps, 30)})
     jobs = [(case, options.seed + k) for k in range(seeds) for case in CASES]
     rows: list[dict[str, Any]] = []
     references: dict[Training, list[tuple[Tensor, float]]] = {}
     for case, seed in with_progress(jobs, "scale_lr_equivalence"):
         start = Training(case.cell, case.optimizer, RATES[case.optimizer], seed=seed, steps=steps,
-                         eps=case.eps, hidden=8 if options.quick else 32, dtype=torch.float64)  # fmt: skip
+                         eps=case.eps, hidden=16 if options.quick else 32, dtype=torch.float64)  # fmt: skip
         if start not in references:
             references[start] = trajectory(*begin(start, None, options.device), steps=logged)
         found = trajectory(*begin(start, case, options.device), steps=logged)
@@ -131,18 +131,21 @@ def deviation(one: Tensor, other: Tensor) -> float:
 
 
 def checked(options: Options, steps: int) -> list[dict[str, Any]]:
-    """Return what `scale_equivalence` says of W_h alone, with both optimizers and without norms."""
+    """Return what `scale_equivalence` says of W_h alone at δ = 4, with both optimizers and without norms.
+
+    A power of two: at others, the rounding of a long run can exceed the tolerance of that check.
+    """
     found = []
     for cell, optimizer in (("LN-LSTM", "SGD"), ("LN-LSTM", "Adam"), ("LSTM", "SGD")):
         start = Training(cell, optimizer, RATES[optimizer], seed=options.seed, eps=0.0,
-                         hidden=8 if options.quick else 32, dtype=torch.float64)  # fmt: skip
+                         hidden=16 if options.quick else 32, dtype=torch.float64)  # fmt: skip
         model, stepper = begin(start, None, options.device)
 
         def run(model: nn.Module, stepper: optim.Optimizer) -> Tensor:
             states = trajectory(model, stepper, steps=range(1, steps + 1))
             return torch.tensor([bits for _, bits in states], dtype=torch.float64)
 
-        check: LawCheck = scale_equivalence(model, stepper, BLOCKS["W_h"], run, factor=DELTA)
+        check: LawCheck = scale_equivalence(model, stepper, BLOCKS["W_h"], run, factor=4.0)
         found.append({"cell": cell, "optimizer": optimizer, "steps": steps, **vars(check)})
     return found
 
@@ -235,7 +238,7 @@ def write(options: Options) -> list[Path]:
 
 def explain(found: Findings) -> str:
     """Say what the numbers show."""
-    header = ["case", "δ", "first step", "last step", "largest", "bits apart, at most"]
+    header = ["case", "factor δ", "first step", "last step", "largest", "bits apart, at most"]
     table = [
         [s["case"], f"{s['delta']:g}", *(f"{s[k]:.1e}" for k in ("first", "last", "largest", "bits apart"))]
         for s in found.summary
@@ -260,4 +263,4 @@ of the logits of a step's batch, relative (Frobenius norms); bands over
   first step and by at most {eps["largest"]:.1e} in {eps["steps"]} steps.
 * The law needs its power of δ and the norm: with η kept, with Adam and δ²η, and without norms, it is
   another run.
-* `scale_equivalence` on W_h alone, {found.checks[0]["steps"]} steps: {"; ".join(verdicts)}."""
+* `scale_equivalence` on W_h alone with δ = 4, {found.checks[0]["steps"]} steps: {"; ".join(verdicts)}."""
