@@ -24,6 +24,10 @@ ALL = (
     "eq13_gap",
     "kl_vs_quadratic",
     "eigen_spectrum",
+    "effective_lr_lstm",
+    "scale_lr_equivalence",
+    "conservation",
+    "angular_update",
     "placement_ablation",
     "gain_init",
     "hidden_state_stability",
@@ -43,7 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="device of numeric work, such as cpu or cuda")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="fewer points, for a test of the scripts")
-    length.add_argument("--full", action="store_true", help="longer runs with more seeds, for hours")
+    length.add_argument(
+        "--full", action="store_true", help="longer training and more seeds, where there is any"
+    )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.names if name not in ALL]:
         parser.error(f"no analysis {', '.join(unknown)}; there are {', '.join(ALL)}")

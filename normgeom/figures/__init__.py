@@ -37,6 +37,12 @@ from normgeom.figures.draw_tracking import (
     draw_rate_against_norm,
     draw_tracking,
 )
+from normgeom.figures.draw_training import (
+    draw_against_norm,
+    draw_band,
+    draw_power,
+    name_ends,
+)
 from normgeom.figures.labels import (
     label_ends,
     spread,
@@ -49,6 +55,8 @@ from normgeom.figures.log_axes import (
 )
 from normgeom.figures.style import (
     COLOURS,
+    MARKERS,
+    SCALE_COLOURS,
     save_figure,
     style,
 )
@@ -56,7 +64,11 @@ from normgeom.figures.style import (
 __all__ = [
     "Band",
     "COLOURS",
+    "MARKERS",
     "Masked",
+    "SCALE_COLOURS",
+    "draw_against_norm",
+    "draw_band",
     "draw_curvature",
     "draw_eps_law",
     "draw_eq13_gap",
@@ -73,6 +85,7 @@ __all__ = [
     "draw_on_log",
     "draw_placement_curves",
     "draw_placement_effects",
+    "draw_power",
     "draw_rate_against_norm",
     "draw_seed_band",
     "draw_seeds",
@@ -81,6 +94,7 @@ __all__ = [
     "draw_tracking",
     "label_ends",
     "mask_for_log",
+    "name_ends",
     "plain_log_ticks",
     "save_figure",
     "seed_band",
