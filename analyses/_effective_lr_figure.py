@@ -44,10 +44,9 @@ def draw(
         _annotate(grid, summary)
         fell = [1 / said["rate at W₀/4"] for said in summary]
         figure.suptitle(
-            "The weights of a layer-normalized LSTM grow in training, and this slows it: begun at W₀/4, the "
-            "effective\n"
-            f"learning rate falls {fell[0]:.0f}-fold with SGD and {fell[1]:.1f}-fold with Adam, and "
-            "the angle of a step with it",
+            "As the weights of a layer-normalized LSTM grow, its effective learning rate falls: begun at W₀/4,\n"
+            f"{fell[0]:.0f}-fold with SGD and {fell[1]:.1f}-fold with Adam; "
+            "the angle of a step falls too, mostly early",
             fontsize=7.5,
         )
     return figure

@@ -274,8 +274,9 @@ L is measured.
 
 {to_markdown(header, table)}
 
-* **Differs from theory.** The laws are of gradients that are independent from step to step; those of
-  training are not. Above: the ratios of measured to predicted, least to largest of the seeds.
+* **Differs from theory** by the ratios of measured to predicted above, least to largest of the seeds. The
+  laws are of gradients that are independent from step to step, at equilibrium; these runs are not much
+  longer than the approach to it. Which of the two makes the difference was not measured.
 * Without decay, theory's late slope of the effective rate is −1/2 where t is long after t*; measured over
   the last {1 - LATE:.0%} of the steps: {slopes}.""".replace(" -", " −")
 

@@ -186,8 +186,8 @@ rescaled: the same direction, another length.
   {first["angle over predicted"][0]:.6f} to {first["angle over predicted"][2]:.6f}.
   The gradient at unit length itself changed over the run: {", ".join(unit)} (from W₀/4, W₀, 4W₀).
 * **Differs from theory.** With Adam the angle is {ratio[1]:.2f} times that of independent gradients
-  (windows of steps: {ratio[0]:.2f} to {ratio[2]:.2f}): gradients of following steps agree, most of all at
-  the start.
+  (windows of steps: {ratio[0]:.2f} to {ratio[2]:.2f}). Theory takes the gradients of following steps as
+  independent; whether that is what fails here was not measured.
 * In the LSTM without norms, where W_h is made 8 times as long, the tangent of one step's angle is
   {plain["8 times as long"]:.0f} times as large; for a scale-invariant block it is 1/64. `η/‖w‖²` is no
   effective rate there: from W₀/4 it went {times(plain["rate at W₀/4"])} while the angle went
