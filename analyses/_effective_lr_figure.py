@@ -44,8 +44,8 @@ def draw(
         _annotate(grid, summary)
         fell = [1 / said["rate at W₀/4"] for said in summary]
         figure.suptitle(
-            "As the weights of a layer-normalized LSTM grow, its effective learning rate falls: begun at W₀/4,\n"
-            f"{fell[0]:.0f}-fold with SGD and {fell[1]:.1f}-fold with Adam; "
+            "As the weights of a layer-normalized LSTM grow, its effective learning rate falls:\n"
+            f"begun at W₀/4, {fell[0]:.0f}-fold with SGD and {fell[1]:.1f}-fold with Adam; "
             "the angle of a step falls too, mostly early",
             fontsize=7.5,
         )
