@@ -1,4 +1,4 @@
-"""Run all analyses, or those named: `python -m analyses [NAME ...] [--quick] [--out DIR]`."""
+"""Run all analyses, or those named: `python -m analyses [NAME ...] [--quick | --full] [--out DIR]`."""
 
 import argparse
 import importlib
@@ -25,6 +25,13 @@ ALL = (
     "eq13_gap",
     "kl_vs_quadratic",
     "eigen_spectrum",
+    "effective_lr_lstm",
+    "scale_lr_equivalence",
+    "conservation",
+    "angular_update",
+    "placement_ablation",
+    "gain_init",
+    "hidden_state_stability",
 )
 
 
@@ -39,7 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of every draw")
     parser.add_argument("--device", default="cpu", help="device of numeric work, such as cpu or cuda")
-    parser.add_argument("--quick", action="store_true", help="fewer points, for a test of the scripts")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="fewer points, for a test of the scripts")
+    length.add_argument(
+        "--full", action="store_true", help="longer training and more seeds, where there is any"
+    )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.names if name not in ALL]:
         parser.error(f"no analysis {', '.join(unknown)}; there are {', '.join(ALL)}")
@@ -48,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (RuntimeError, AssertionError, NotImplementedError) as why:
         parser.error(f"--device {given.device} cannot be used: {str(why).splitlines()[0]}")
     torch.set_num_threads(1)  # the arrays are small: a second thread only waits
-    options = Options(given.out, given.seed, given.device, given.quick)
+    options = Options(given.out, given.seed, given.device, given.quick, given.full)
     try:
         given.out.mkdir(parents=True, exist_ok=True)
         manifest(options)

@@ -23,12 +23,13 @@ PACKAGES = ("normgeom", "torch", "numpy", "sympy", "scipy", "scikit-learn", "mat
 
 @dataclass(frozen=True)
 class Options:
-    """How to run: where to write, the seed of every draw, the device, and whether to be short."""
+    """How to run: where to write, the seed of every draw, the device, and whether to be short or long."""
 
     out: Path
     seed: int = 0
     device: str = "cpu"
     quick: bool = False
+    full: bool = False
 
     def generator(self) -> torch.Generator:
         """Return a fresh generator with this seed."""
@@ -72,7 +73,7 @@ def record(options: Options, name: str, files: Sequence[Path], seconds: float) -
     entries = manifest(options)
     made = {
         "script": f"analyses/{name}.py",
-        "arguments": {"quick": options.quick},
+        "arguments": {"quick": options.quick, "full": options.full},
         "seed": options.seed,
         "device": options.device,
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},

@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_module_s_row_with_its_line_and_what_follows(folder, normgeom):
     code, out, _ = normgeom("check", "my_layers:MyNorm", "--units", "4", "--against", "layer_norm")
     assert code == 0
-    assert "+ eps (1e-05), my_layers.py:14" in out
+    assert "+ eps (1e-05), my_layers.py:15" in out
     assert "Against layer norm: the same row." in out
     assert "W as a whole (not its rows) is scale invariant" in out
     assert "What doubling changes with this layer's eps" in out

@@ -14,6 +14,8 @@ from tueplots import bundles
 from normgeom.report import atomic
 
 COLOURS: list[str] = list(sns.color_palette("colorblind").as_hex())
+SCALE_COLOURS = ("#1a2e5a", "#2a9d8f", "#e9a93c")
+"""Small, middle and large: in order of lightness too, so that they read in grey."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
