@@ -76,7 +76,7 @@ def _small(graph: Graph, argument: Any) -> float | None:
         held = graph.inputs.get(argument)
         if not isinstance(held, torch.Tensor) or held.numel() != 1:
             return None
-        argument = float(held)
+        argument = float(held.detach())
     return argument if isinstance(argument, float) and 0 < argument <= LARGEST else None
 
 
