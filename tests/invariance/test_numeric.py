@@ -297,7 +297,7 @@ GOOD = torch.ones(3, 2, dtype=torch.float64)
         ({"weight": GOOD, "units": 4}, ValueError, "units=4 was asked for, but the arrays given have 3"),
         ({"weight": GOOD[:2]}, ValueError, "at least 3 units; got 2"),
         ({"data": GOOD[:2]}, ValueError, "at least 3 cases; got 2"),
-        ({"engines": ["magic"]}, ValueError, "engines must be among numeric, exact, symbolic; got magic"),
+        ({"engines": ["magic"]}, ValueError, "engines must be among numeric, exact, symbolic, .*; got magic"),
         ({"engines": []}, ValueError, "at least one engine"),
         ({"eps": -1.0}, ValueError, "eps must be a finite number >= 0"),
     ],

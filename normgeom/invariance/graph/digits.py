@@ -111,9 +111,12 @@ class Digits:
 
     def _real(self, function: Callable[[Any], Any], x: Any) -> Any:
         try:
-            return function(x)
+            value = function(x)
         except (ValueError, ArithmeticError) as why:
             raise NoValue(f"a root, power or logarithm of {float(x):.3g}") from why
+        if x.is_finite() and not value.is_finite():
+            raise NoValue(f"a logarithm or power of {float(x):.3g}")
+        return value
 
 
 def objects(values: Any) -> np.ndarray:

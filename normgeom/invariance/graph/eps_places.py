@@ -76,7 +76,7 @@ def _small(graph: Graph, argument: Any) -> float | None:
         held = graph.inputs.get(argument)
         if not isinstance(held, torch.Tensor) or held.numel() != 1:
             return None
-        argument = float(held)
+        argument = float(held.detach())
     return argument if isinstance(argument, float) and 0 < argument <= LARGEST else None
 
 
@@ -108,11 +108,10 @@ def nonnegative(graph: Graph, node: Any) -> bool:
 
 def _reaches_root(graph: Graph, node: fx.Node) -> bool:
     """Whether a node's value gets under a root, a logarithm or into a division."""
-    below, needed = {node}, set(graph.needed)
+    below = {node}
     for later in graph.needed:
-        if later in below or not below & set(later.all_input_nodes):
-            continue
-        if operator(later) in ROOTS:
-            return True
-        below.add(later)
-    return bool(below - needed)
+        if later not in below and below & set(later.all_input_nodes):
+            if operator(later) in ROOTS:
+                return True
+            below.add(later)
+    return False

@@ -1,5 +1,6 @@
 """Running a graph on exact numbers."""
 
+import decimal
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from normgeom.invariance.graph.digits import objects
+from normgeom.invariance.graph.digits import NoValue, objects
 from normgeom.invariance.graph.exported import Graph, NoGraph, describe, operator
 from normgeom.invariance.graph.rules import RULES
 
@@ -66,6 +67,8 @@ def _called(
         arguments = (arguments[0], constants[node], *arguments[2:])
     try:
         result = RULES[operator(node)](arithmetic, *arguments, **options)
+    except decimal.InvalidOperation as why:
+        raise NoValue(f"{describe(node)} of infinite numbers") from why
     except FAILED as why:
         raise NoGraph(f"the rule for {describe(node)} does not take these arguments: {why}") from why
     return [objects(part) for part in result] if isinstance(result, tuple | list) else objects(result)

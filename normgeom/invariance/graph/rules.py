@@ -124,6 +124,16 @@ def sigmoid(a: Any, x: Any) -> Any:
     return each(lambda v: a.divide(a.number(1), a.number(1) + a.function("exp", -v)), x)
 
 
+def elu(a: Any, x: Any, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0) -> Any:
+    """The exponential linear unit: `scale alpha (exp(input_scale x) - 1)` below 0."""
+    alpha, scale, inner = (a.constant(v) for v in (alpha, scale, input_scale))
+
+    def below(v: Any) -> Any:
+        return alpha * (a.function("exp", v * inner) - 1)
+
+    return each(lambda v: scale * a.choose(a.compare("gt", v, a.number(0)), v, below(v)), x)
+
+
 def gelu(a: Any, x: Any, *, approximate: str = "none") -> Any:
     """The Gaussian error linear unit, exact or by tanh."""
     half = a.constant(0.5)
@@ -217,7 +227,9 @@ RULES: dict[str, Rule] = {
     "aten.hardtanh": lambda a, x, low=-1.0, high=1.0: clamp(a, x, low, high),
     "aten.leaky_relu": leaky,
     "aten.sigmoid": sigmoid,
+    "aten.elu": elu,
     "aten.gelu": gelu,
+    "aten.exp2": lambda a, x: each(lambda v: a.function("exp", v * a.function("log", a.number(2))), x),
     "aten.where": lambda a, c, x, y: each(a.choose, c, lifted(a, x), lifted(a, y)),
     "aten.logical_not": lambda a, x: each(lambda v: a.compare("eq", v, a.number(0)), x),
     "aten.mm": lambda a, x, y: x @ y,
@@ -250,7 +262,7 @@ RULES: dict[str, Rule] = {
     "aten.full": filled,
     "aten.full_like": lambda a, x, value, **_: filled(a, x.shape, value),
     "aten.scalar_tensor": lambda a, value, **_: filled(a, (), value),
-    "aten.arange": lambda a, *n, **_: objects(np.array([a.number(int(v)) for v in range(*n)], dtype=object)),
+    "aten.arange": lambda a, *n, **_: objects([a.constant(float(v)) for v in np.arange(*n)]),
     "aten._linalg_eigh": symmetric,
     "aten._linalg_svd": singular,
     "aten.linalg_inv_ex": inverse,

@@ -65,7 +65,7 @@ def reshaped(along: Along, old: Shape, new: Shape) -> Along | None:
     for axis, repeat, size, stride in along:
         low = math.prod(old[axis + 1 :]) * repeat
         high = low * size
-        if size * repeat > old[axis]:
+        if old[axis] % (size * repeat):
             return None
         covered = 1
         for place in range(len(new)):
@@ -73,7 +73,7 @@ def reshaped(along: Along, old: Shape, new: Shape) -> Along | None:
             begin, end = max(low, start), min(high, start * new[place])
             if begin >= end:
                 continue
-            if end % begin or begin % low or begin % start:
+            if end % begin or begin % low or begin % start or (start * new[place]) % end:
                 return None
             covered *= end // begin
             out.append((place, begin // start, end // begin, stride * (begin // low)))

@@ -101,19 +101,18 @@ def added_product(bias: Operand, x: Operand, y: Operand, shape: Shape) -> Form:
 
 def convolved(x: Operand, weight: Operand, bias: Any, options: tuple[Any, ...], shape: Shape) -> Form:
     """A convolution; `options` are stride, padding, dilation, transposed, output padding, groups."""
-    form = _convolved(x, weight, any(options[1]), bool(options[3]), int(options[5]), shape)
+    form = _convolved(x, weight, options, shape)
     if bias is None:
         return form
     along = Operand(bias.form, (*bias.shape, *(1,) * (len(shape) - 2)), bias.key)
     if bias.form != UNCHANGED:
         raise Lost("a bias that the action moves")
-    return plus(Operand(form, shape, ("convolution", x.key, weight.key)), along, shape)
+    return plus(Operand(form, shape, ("convolution", repr(options), x.key, weight.key)), along, shape)
 
 
-def _convolved(
-    x: Operand, weight: Operand, padded: bool, transposed: bool, groups: int, shape: Shape
-) -> Form:
-    one, two = x.form, weight.form
+def _convolved(x: Operand, weight: Operand, options: tuple[Any, ...], shape: Shape) -> Form:
+    one, two, how = x.form, weight.form, repr(options)
+    padded, transposed, groups = any(options[1]), bool(options[3]), int(options[5])
     positions = set(range(2, len(shape)))
     if isinstance(one, Scaled) and isinstance(two, Scaled):
         unit = 1 if transposed else 0
@@ -126,11 +125,11 @@ def _convolved(
     if isinstance(one, Shifted) and two == UNCHANGED:
         free = {1} | (varies(one.along) & {0})
         free |= positions if padded or transposed or varies(one.along) & positions else set()
-        return Shifted(("data", weight.key, one.label, one.along), fresh(shape, free))
+        return Shifted(("data", how, weight.key, one.label, one.along), fresh(shape, free))
     if isinstance(two, Shifted) and one == UNCHANGED:
         common = not transposed and groups == 1 and 0 not in varies(two.along)
         free = {0} | positions | (set() if common else {1})
-        return Shifted(("filter", x.key, two.label, two.along), fresh(shape, free))
+        return Shifted(("filter", how, x.key, two.label, two.along), fresh(shape, free))
     raise Lost("a convolution of two factors of which one is shifted")
 
 

@@ -141,7 +141,9 @@ def same(x: Operand, y: Operand, shape: tuple[int, ...]) -> Form:
         if (one.label, aligned(x, len(shape))) == (two.label, aligned(y, len(shape))):
             return Shifted(one.label, aligned(x, len(shape)))
     elif isinstance(one, Scaled) and isinstance(two, Scaled):
-        return plus(x, y, shape)
+        form = plus(x, y, shape)
+        if isinstance(form, Scaled):  # an offset would be that of a sum
+            return form
     raise Lost("it compares what the action moves differently")
 
 

@@ -31,8 +31,9 @@ class Call:
 
     @property
     def x(self) -> Operand:
-        """The first operand."""
-        return self.arguments[0]
+        """The first operand; a number is unchanged."""
+        first = self.arguments[0]
+        return first if isinstance(first, Operand) else number(first)
 
     @property
     def y(self) -> Operand:
@@ -64,13 +65,12 @@ def number(value: Any) -> Operand:
 def added(call: Call, sign: int) -> Form:
     """A sum or difference with a factor `alpha`."""
     alpha = call.options.get("alpha", 1)
-    first = call.x if isinstance(call.x, Operand) else number(call.x)
     if alpha == 1:
-        return pointwise.plus(first, call.y, call.shape, sign)
+        return pointwise.plus(call.x, call.y, call.shape, sign)
     other = Operand(
         pointwise.times(call.y, number(alpha), call.y.shape), call.y.shape, ("times", alpha, call.y.key)
     )
-    return pointwise.plus(first, other, call.shape, sign)
+    return pointwise.plus(call.x, other, call.shape, sign)
 
 
 def powered(call: Call) -> Form:
@@ -138,7 +138,6 @@ def _parts(call: Call) -> list[Form]:
     return [shaping.taken(call.x, axis, s, (call.key, i), keeps=True) for i, s in enumerate(shapes)]
 
 
-KEEP = ("clone", "alias", "detach", "_to_copy", "lift_fresh_copy", "contiguous", "neg_", "cumsum")
 HALF = Fraction(1, 2)
 RULES: dict[str, Rule] = {
     **{f"aten.{n}": lambda c: c.x.form for n in ("clone", "alias", "detach", "_to_copy", "lift_fresh_copy")},
