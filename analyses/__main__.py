@@ -18,6 +18,7 @@ ALL = (
     "table1",
     "table1_digits",
     "fine_print",
+    "new_variant",
     "zoo",
     "fisher_blocks",
     "curvature_vs_norm",
