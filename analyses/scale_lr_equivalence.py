@@ -178,8 +178,8 @@ def draw(rows: Sequence[dict[str, Any]], summary: Sequence[dict[str, Any]]) -> F
             _draw_bits(rows, [s for s in summary if s["same"] is same], axes[key])
         axes["other"].sharey(axes["same"])
         axes["same"].set_ylabel("bits per character")
-        axes["same"].set_title("LN-LSTM, η scaled by the law (eps = 0: same run)")
-        axes["other"].set_title("wrong power of δ, or no norm: another run")
+        axes["same"].set_title("LN-LSTM, η by the law (eps = 0: same run)")
+        axes["other"].set_title("wrong power of δ, or no norm: another")
         _draw_deviations(rows, summary, axes["deviation"])
         exact, law = summary[1], summary[0]
         figure.suptitle(
