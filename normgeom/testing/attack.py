@@ -7,11 +7,11 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from normgeom.invariance import Kind, Verdict, check, numeric
+from normgeom.invariance import Kind, Verdict, check, graph, numeric
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate
 from normgeom.invariance.verdict import describe
-from normgeom.layers import Layer
+from normgeom.layers import Layer, NormLayer
 from normgeom.testing import strategies
 
 USUAL = Sizes(units=4, inputs=3, cases=5)
@@ -26,27 +26,40 @@ QUIET = [
 def attack(layer: Layer, action: Any, *, dtype: torch.dtype, examples: int, **sizes: int | None) -> None:
     """Raise an AssertionError with the smallest example found, unless the layer keeps its outputs.
 
-    Equal means: to what rounding of `dtype` explains, or to the law of the layer's eps.
+    Equal means: to what rounding of `dtype` explains, or to the law of the layer's eps, told or found in its
+    code.
     """
-
-    def judge(weight: torch.Tensor, data: torch.Tensor, element: Any) -> None:
-        generator = torch.Generator().manual_seed(0)
-        point: dict[str, Any] = {"weight": weight, "data": data, "dtype": dtype, "draws": 1}
-        verdict = numeric.judge(layer, element, generator=generator, **point)
-        if verdict.kind is Kind.NOT_INVARIANT:
-            raise AssertionError(_broken(layer, action, verdict))
-        if verdict.kind is Kind.UNDECIDED and "own arithmetic" in verdict.reason:
-            raise AssertionError(
-                f"{layer.name} is claimed to be invariant under {action.__name__}. In exact arithmetic it "
-                f"is; rounding is to blame.\n{verdict}"
-            )
-
     (verdict,) = check(layer, (action,), dtype=dtype, **sizes)  # type: ignore[arg-type]
     if verdict.kind is Kind.UNDECIDED:
         raise AssertionError(f"nothing can be decided, neither for nor against the claim:\n{verdict}")
+    seen = _with_hidden_eps(layer, action, sizes)
+
+    def judge(weight: torch.Tensor, data: torch.Tensor, element: Any) -> None:
+        generator = torch.Generator().manual_seed(0)
+        point: dict[str, Any] = {"weight": weight, "data": data, "dtype": dtype, "draws": 1, "seen": seen}
+        found = numeric.judge(layer, element, generator=generator, **point)
+        if found.kind is Kind.NOT_INVARIANT:
+            raise AssertionError(_broken(layer, action, found, verdict.reason))
+        if found.kind is Kind.UNDECIDED and "own arithmetic" in found.reason:
+            raise AssertionError(
+                f"{layer.name} is claimed to be invariant under {action.__name__}. In exact arithmetic it "
+                f"is; rounding is to blame.\n{found}"
+            )
+
     _run(layer, action, judge, examples, sizes)
     if not verdict.holds:
         raise AssertionError(_broken(layer, action, verdict))
+
+
+def _with_hidden_eps(layer: Layer, action: Any, sizes: dict[str, int | None]) -> Layer | None:
+    """The layer's graph, where its code shows an eps that the layer does not tell."""
+    if isinstance(layer, NormLayer):
+        return None
+    shapes = Sizes.of(layer, action, USUAL, **sizes).shapes(layer)
+    try:
+        return graph.with_hidden_eps(layer, graph.export(layer, *shapes))
+    except graph.NoGraph:
+        return None
 
 
 def attack_bits(layer: Layer, action: Any, *, dtype: torch.dtype, examples: int, **sizes: int | None) -> None:
@@ -107,11 +120,10 @@ def _run(
     every_example()
 
 
-def _broken(layer: Layer, action: Any, verdict: Verdict) -> str:
+def _broken(layer: Layer, action: Any, verdict: Verdict, line: str = "") -> str:
     """Say that a claim does not hold, with what is to blame and, where an engine knows it, the line."""
     text = f"{layer.name} is claimed to be invariant under {action.__name__}, but it is not."
     if verdict.scaling:
-        text += (
-            f" Its outputs follow a law of their own: they {verdict.scaling}. Claim that, or drop the claim."
-        )
-    return f"{text} The layer is to blame: neither rounding nor an eps explains it.\n{verdict}"
+        text += f" Its outputs follow a law of their own: they {verdict.scaling}."
+    text += f" The layer is to blame: neither rounding nor an eps explains it.\n{verdict}"
+    return f"{text}\n  {line}" if line else text

@@ -99,12 +99,17 @@ def _called_forward(function: Any) -> Any:
     return function
 
 
+LOGS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor", "torch.__trace")
+
+
 @contextlib.contextmanager
 def _silently() -> Iterator[None]:
     """Keep torch's warnings, logs and printed graphs away, and the random state as it is."""
-    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+    logs = [logging.getLogger(name) for name in LOGS]
+    were = [(log.level, log.disabled) for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
+        log.disabled = True
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
@@ -112,7 +117,9 @@ def _silently() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, (level, disabled) in zip(logs, were, strict=True):
+            log.setLevel(level)
+            log.disabled = disabled
 
 
 def export(layer: Layer, weight: tuple[int, ...], data: tuple[int, ...]) -> Graph:
