@@ -47,6 +47,7 @@ class RunFolder:
         if resume:
             self._resume()
             return
+        self.loop.check()  # before anything is written or deleted
         if self._writes:
             self._refuse_other_files(overwrite)
             self._begin(settings)

@@ -1,5 +1,6 @@
 """A run in plain values: what a command line or a file can say."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,8 +88,12 @@ class Settings:
         _check_name("cell", self.cell, CELLS)
         _check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_at_least_1(hidden=self.hidden, layers=self.layers, batch=self.batch, length=self.length)
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative; got {self.seed}.")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be from 0 to 2^63 - 1; got {self.seed}.")
+        if not math.isfinite(self.initial_gain):
+            raise ValueError(f"initial_gain must be a finite number; got {self.initial_gain}.")
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip must be a norm above 0, or 0 for none; got {self.clip}.")
         if self.cell in PLAIN and (self._norms() or self.initial_gain != 1):
             given = ", ".join(self._norms()) or "initial_gain"
             raise ValueError(

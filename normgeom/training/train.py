@@ -56,7 +56,8 @@ def train(
         evaluate_every: steps between evaluations on the held-out part; 0 never evaluates.
         generator: where dropout's random numbers come from; seed 0 if not given.
         folder: where to write `log.csv`, `run.json` and checkpoints; nothing is written if not given.
-        checkpoint_every: steps between checkpoints; one is written at the start and at the end in any case.
+        checkpoint_every: steps between checkpoints; one is written at the start, at the end, and when a
+            signal stops the run, in any case, but not when the caller leaves the loop early.
         resume: go on from the newest checkpoint in the folder.
         overwrite: delete a run that is in the folder.
         parquet: write `log.parquet` too, with every checkpoint (package pyarrow).
@@ -130,8 +131,8 @@ def _kept(records: Iterator[StepRecord], run: RunFolder, checkpoint_every: int) 
 
 
 def _check_numbers(steps: int, evaluate_every: int, checkpoint_every: int, clip: float | None) -> None:
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1; got {steps}.")
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be at least 1; got {steps!r}.")
     for name, value in {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}.items():
         if value < 0:
             raise ValueError(f"{name} must be a number of steps, or 0 for never; got {value}.")

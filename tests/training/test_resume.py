@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -218,3 +219,39 @@ def test_a_checkpoint_executes_nothing(tmp_path):
         load_checkpoint(tmp_path / "checkpoint-000000001.pt")
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         load_checkpoint(tmp_path / "nowhere.pt")
+
+
+@pytest.mark.parametrize("numpy_in", ["rate", "scheduler"])
+def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path, numpy_in):
+    def begun():
+        model, task = small(core=LNLSTM)
+        rate = np.logspace(-2, 0, 5)[2] if numpy_in == "rate" else 0.1
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        decay = (lambda t: np.cos(t / 50)) if numpy_in == "scheduler" else (lambda t: 1.0)
+        return model, task, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, decay)
+
+    def run(steps, folder, **options):
+        model, task, optimizer, scheduler = begun()
+        list(train(model, task, optimizer, steps=steps, scheduler=scheduler, folder=folder, **options))
+        return model
+
+    whole = run(9, tmp_path / "whole")
+    run(6, tmp_path / "parts", checkpoint_every=2)
+    resumed = run(9, tmp_path / "parts", resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+def test_a_whole_checkpoint_is_not_called_damaged(tmp_path):
+    path = tmp_path / "checkpoint-000000001.pt"
+    torch.save({"odd": Path("x")}, path)
+    with pytest.raises(ValueError, match="it is whole, but holds other objects"):
+        load_checkpoint(path)
+
+
+def test_a_start_that_is_refused_writes_nothing(tmp_path):
+    model, task = small()
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="finite"):
+        train(model, task, torch.optim.SGD(model.parameters(), lr=0.1), steps=2, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
