@@ -1,6 +1,7 @@
 """A user's layer, from what is typed on a command line."""
 
 import inspect
+import types
 from typing import Any
 
 from normgeom.loading import load_object
@@ -10,13 +11,15 @@ def load_layer(target: str, *, units: int | None = None) -> Any:
     """Return the layer that `MODULE:NAME` or `path/to/file.py:NAME` names.
 
     NAME is a norm, an `nn.Module`, a function of (weight, data), or a class of one: a class that needs one
-    argument, as `nn.LayerNorm` does, gets the number of units.
+    argument, as `nn.LayerNorm` does, gets the number of units. A function that takes nothing makes the layer.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the module does not import, has no such name, or the class needs what is not known.
     """
     found = load_object(target)
+    if isinstance(found, types.FunctionType) and not inspect.signature(found).parameters:
+        return found()
     if not isinstance(found, type):
         return found
     needed = [

@@ -30,6 +30,10 @@ def shifted(weight, data):
 
 
 norm = ng.RMSNorm()
+
+
+def make():
+    return nn.LayerNorm(4)
 """
 
 
@@ -57,6 +61,12 @@ def test_a_path_and_json(folder, normgeom):
     assert [cell["kind"] for cell in found["cells"]][1:3] == ["invariant", "not invariant"]
     changes = found["eps"][0]["changes"]
     assert changes[1] == pytest.approx(10 * changes[0], rel=0.01)  # eps beside a length, not its square
+
+
+def test_a_function_that_takes_nothing_makes_the_layer(folder, normgeom):
+    code, out, _ = normgeom("check", "my_layers:make", "--latex")
+    assert code == 0
+    assert out.startswith("LayerNorm & Up to eps & Invariant")
 
 
 def test_one_row_of_latex(folder, normgeom):

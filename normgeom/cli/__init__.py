@@ -8,6 +8,7 @@ from normgeom.cli.check import check
 from normgeom.cli.fisher import fisher
 from normgeom.cli.table1 import table1
 from normgeom.cli.train import train
+from normgeom.invariance import EnginesDisagree
 
 app = typer.Typer(
     add_completion=False,
@@ -27,9 +28,15 @@ for command in (table1, check, fisher, train):
 
 
 def main() -> None:
-    """Run the command line; a bad argument is one line on standard error and exit code 2."""
+    """Run the command line; a bad argument is one line on standard error and exit code 2.
+
+    Engines that disagree exit with 3: neither an answer nor a wrong argument.
+    """
     try:
         app()
+    except EnginesDisagree as why:
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(why))}", highlight=False, soft_wrap=True)
+        raise SystemExit(3) from None
     except (ValueError, TypeError, OSError) as why:
         Console(stderr=True).print(f"[bold red]error:[/] {escape(str(why))}", highlight=False, soft_wrap=True)
         raise SystemExit(2) from None

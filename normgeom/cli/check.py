@@ -46,9 +46,7 @@ def check(
     if as_json and latex:
         raise ValueError("--json and --latex are two formats; give one.")
     pick("--dtype", dtype, DTYPES)
-    claimed = (
-        None if not claims else [] if claims == "none" else pick("--claims", claims, dict.fromkeys(COLUMNS))
-    )
+    claimed = _claimed(claims)
     other = _other(against) if against else None
     subject = ng.as_layer(load_layer(layer, units=units))
     sizes: dict[str, Any] = {"units": units, "inputs": inputs, "cases": cases}
@@ -77,7 +75,7 @@ def _claimed(claims: str) -> list[str] | None:
 def _other(name: str) -> Any:
     """The layer that a name means: one of the paper's, or one of the zoo."""
     plain = name.replace("_", " ").replace("-", " ").strip().lower()
-    known = {f"{key} norm": norm for key, norm in NORMS.items()} | {"none": ng.NoNorm(), "rms": ng.RMSNorm()}
+    known = {f"{key} norm": norm for key, norm in NORMS.items() if key != "none"} | {"none": ng.NoNorm()}
     if plain in known:
         return ng.as_layer(known[plain], name=plain)
     for one in VARIANTS:
