@@ -131,9 +131,9 @@ def _numbers(rule: Rule, coordinates: int | None, squared_gradient: float | None
 
 def _time(rule: Rule, needs: dict[str, Any]) -> float:
     """The steps in which the difference from the equilibrium falls by a factor e."""
-    pull = rule.learning_rate * rule.weight_decay
     if isinstance(rule, SGDRule):
-        return (1 - rule.momentum) / (4 * pull * (1 - rule.dampening))
+        return (1 - rule.momentum) / (4 * rule.dampened_rate * rule.weight_decay)
+    pull = rule.learning_rate * rule.weight_decay
     if isinstance(rule, AdamRule) and not rule.decoupled:
         norm = rule.equilibrium(**needs)[0]
         # The decay is divided by the gradient's size, √(L/C)/‖w‖: d‖w‖/dt = −ηλ‖w‖²√(C/L) + η²C/2‖w‖.

@@ -89,6 +89,13 @@ def test_ratio_of_gradient_and_weight_at_the_equilibrium_of_sgd(lr, wd, ratio, a
     assert found.norm**4 == pytest.approx(norm4, rel=0.01)
 
 
+def test_dampening_without_momentum_has_no_effect():
+    plain, dampened = SGDRule(0.1, weight_decay=0.01), SGDRule(0.1, dampening=0.5, weight_decay=0.01)
+    assert equilibrium(dampened, squared_gradient=L) == equilibrium(plain, squared_gradient=L)
+    grown = norm_growth(SGDRule(0.1, dampening=0.5), 1.0, 200, squared_gradient=3.75)
+    assert grown == pytest.approx(2.0)
+
+
 def test_a_wrong_law_is_seen():
     # Lion's signs taken as independent: the walk must reject it.
     make = DECAYED["Lion"]
