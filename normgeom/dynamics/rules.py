@@ -168,11 +168,18 @@ class NormalizedRule:
     """Steps whose length does not depend on the gradient's, with momentum of the steps or none.
 
     Only the effective learning rate has a law here.
+
+    Attributes:
+        learning_rate: η.
+        momentum: α.
+        weight_decay: λ.
+        decoupled: whether λ w is subtracted beside the step, or added to the gradient.
     """
 
     learning_rate: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    decoupled: bool = False
 
     def effective_learning_rate(self, norm: Any) -> Any:
         """`η / ((1 − α) ‖w‖)`."""
@@ -240,14 +247,14 @@ def rule_of(optimizer: optim.Optimizer, group: dict[str, Any]) -> Rule:
         decoupled = bool(group.get("decoupled_weight_decay", isinstance(optimizer, optim.AdamW)))
         if isinstance(optimizer, optim.Adam):
             return AdamRule(rate, float(group["betas"][0]), decay, decoupled)
-        return NormalizedRule(rate, 0.0, decay)
+        return NormalizedRule(rate, 0.0, decay, decoupled)
     if isinstance(optimizer, optim.RMSprop):
         return NormalizedRule(rate, group["momentum"], decay)
     if name == "Lion" and len(group.get("betas", ())) == 2:
         first, second = map(float, group["betas"])
         return LionRule(rate, first, second, decay)
     if name == "Muon":
-        return NormalizedRule(rate, 0.0, decay)
+        return NormalizedRule(rate, 0.0, decay, decoupled=True)
     reason = _REASONS.get(name, f"{name} is not known; pass rule=")
     return UndefinedRule(reason, rate, decay)
 
