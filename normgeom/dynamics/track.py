@@ -123,6 +123,8 @@ class Tracker:
         step and `column_drift` ‖1ᵀW − 1ᵀW₀‖ since the tracker was made, for blocks of several rows; `sigma`
         of the layer's summed inputs, `nats` and `curvature` where asked for; `scale_invariant` where a batch
         was given (`row`, `whole`, `none`, `unused`), else None; `skipped` if an AMP scaler left the step out.
+        Lengths are roots of sums of squares in the weights' own type, at least float32: there, weights and
+        updates below 1e-19 or above 1e18 are out of its range.
         What is undefined (ratios of a zero block, a block without gradient) is NaN, never 0 or infinite.
         """
         self._fetch()
@@ -142,7 +144,13 @@ class Tracker:
         return frame[list(RATIOS)].isna().groupby(frame["block"], sort=False).sum()
 
     def rule_reason(self, block: str) -> str | None:
-        """Return why a block has no effective learning rate, or None if it has one."""
+        """Return why a block has no effective learning rate, or None if it has one.
+
+        Raises:
+            ValueError: for a block that is not tracked.
+        """
+        if block not in self.labels:
+            raise ValueError(f"the block must be one of {', '.join(self.labels)}; got {block!r}.")
         view = next(view for view in self._views if block in view.labels)
         return getattr(self._rule_of(view.parameter), "reason", None)
 

@@ -264,3 +264,5 @@ def test_strangers_are_named():
     assert track(net, optim.SGD(net.parameters())).rule_reason("0.weight") is None
     reason = track(net, optim.Rprop(net.parameters())).rule_reason("0.weight")
     assert "grows and shrinks" in reason
+    with pytest.raises(ValueError, match=r"must be one of 0\.weight, .*; got 'nope'"):
+        track(net, optim.SGD(net.parameters())).rule_reason("nope")
