@@ -91,6 +91,9 @@ class Tracker:
     def weights(self, step: int) -> None:
         """Look at the weights before a step."""
         self._now = step
+        if not self._statistics.fits():
+            self._fetch()
+            self._statistics = self._statistics.remade()
         self._statistics.weights()
         self._groups = [self._rule_of(view.parameter) for view in self._views for _ in view.labels]
         if self._measures is not None:
