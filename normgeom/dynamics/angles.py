@@ -78,7 +78,9 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
     size = torch.maximum(one.abs().amax(), other.abs().amax())
     # A power of two: no digit changes. Infinite or zero weights stay as they are.
     exponent = torch.frexp(size).exponent
-    one, other = (torch.ldexp(torch.ldexp(v, -(exponent // 2)), exponent // 2 - exponent) for v in (one, other))
+    one, other = (
+        torch.ldexp(torch.ldexp(v, -(exponent // 2)), exponent // 2 - exponent) for v in (one, other)
+    )
     return turn(other - one, other).angle[0]
 
 

@@ -55,6 +55,9 @@ class Conservation:
         """Every step counts."""
         return True
 
+    def passed(self, step: int) -> None:
+        """Do nothing: no step is left out."""
+
     def weights(self, step: int) -> None:
         """Keep the weights before a step."""
         self._before = {name: _exact(value) for name, value in self._parameters.items()}

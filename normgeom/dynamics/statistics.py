@@ -47,7 +47,7 @@ class Statistics:
         return self._kinds == [(value.dtype, value.device) for value in self._parameters.values()]
 
     def remade(self) -> "Statistics":
-        """Return the same for the parameters' types and devices as they are now, with the first column sums."""
+        """Return the same for the parameters as they are now, with the first column sums."""
         made = Statistics(self._views, self._parameters)
         made._wholes.start_from(self._wholes)
         made._parts.start_from(self._parts)

@@ -15,6 +15,9 @@ class Observer(Protocol):
     def wants(self, step: int) -> bool:
         """Whether this step is to be looked at."""
 
+    def passed(self, step: int) -> None:
+        """A step that was not to be looked at is over."""
+
     def weights(self, step: int) -> None:
         """The weights are those before the step."""
 
@@ -99,7 +102,9 @@ class Steps:
         if self._inside is not sys._getframe(1):
             return
         self._inside = None
-        if self._watched:
+        if not self._watched:
+            self.observer.passed(self.count)
+        else:
             if not self._has_gradients:
                 self._see_gradients()
             found = getattr(self.optimizer, "found_inf", None)
@@ -114,6 +119,8 @@ class Steps:
                 self.observer.weights(self.count)
                 self.observer.gradients(None)
                 self.observer.moved(True)
+        else:
+            self.observer.passed(self.count)
 
 
 class _WatchedStep:

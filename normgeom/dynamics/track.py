@@ -72,7 +72,7 @@ class Tracker:
         if self._batch is not None and self.scale_invariance is None:
             self.scale_invariance = scale_invariance(self._model, self._batch, blocks=self._views_as_blocks())
         self._steps.open()
-        self._inputs.open(lambda: self.wants(self._steps.count + 1))
+        self._inputs.expect(self.wants(self._steps.count + 1))
         self._open = True
         return self
 
@@ -110,11 +110,17 @@ class Tracker:
         self._rules.append(self._groups)
         extra: dict[str, Any] = self._inputs.take()
         if self._measures is not None:
+            self._inputs.close()  # what the measures call is not the run
             extra = {**extra, **self._measures.moved()}
         for name, value in extra.items():
             self._extra.setdefault(name, []).append(value)
         if len(self._waiting) >= _HELD:
             self._fetch()
+        self.passed(self._now)
+
+    def passed(self, step: int) -> None:
+        """Look at the summed inputs from here on if the next step is logged."""
+        self._inputs.expect(self.wants(step + 1))
 
     def frame(self) -> pd.DataFrame:
         """Return a row for every logged step and block.
@@ -212,7 +218,9 @@ def track(
         family: the distribution of the model's outputs, for nats and curvature.
         summed_inputs: for a block (by label or parameter) the name of the module that normalizes its summed
             inputs; `sigma` is the mean over cases of the standard deviation of that module's input over its
-            units, in the last forward pass before the step. `find_summed_inputs` proposes.
+            units, in the forward passes since the step before. `find_summed_inputs` proposes. For norms
+            inside normgeom's recurrent layers, a logged step costs a second forward pass of the layer, by
+            plain operations.
         rule: the update rule of an optimizer that `rule_of` does not know.
         scaler: the `torch.amp.GradScaler`, so that steps it leaves out are noticed.
 

@@ -89,16 +89,16 @@ class ColumnSums:
                 float(error[k]),
                 float(tolerance[k]),
                 holds[k],
-                self._reason(k, holds[k]),
+                self._reason(k, holds[k], float(tolerance[k])),
             )
             for k, label in enumerate(labels)
         ]
 
-    def _reason(self, k: int, holds: bool | None) -> str:
+    def _reason(self, k: int, holds: bool | None, tolerance: float) -> str:
         if self._why:
             return self._why
         if holds is None:
-            return f"rounding of the weights, {float(self._rounding[k] / self._scale[k]):.0%}, hides it"
+            return f"rounding of the weights, {tolerance:.0%}, hides it"
         if holds:
             return ""
         share = float(self._worst[k])
