@@ -48,7 +48,8 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
     not depend on the length of w, it is all that a step does (Wan et al. 2021; Kosson et al. 2024).
 
     Args:
-        before: the weights of one block, any shape; computed in their own type, at least float32.
+        before: the weights of one block, any shape and size; computed in their own type, at least float32,
+            divided by the largest of both, so that no square overflows or vanishes.
         after: the same a step later.
 
     Returns:
@@ -74,6 +75,12 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
             f"{tuple(after.shape)}."
         )
     one, other = (wide(v.detach()).reshape(1, -1) for v in (before, after))
+    size = torch.maximum(one.abs().amax(), other.abs().amax())
+    # A power of two: no digit changes. Infinite or zero weights stay as they are.
+    exponent = torch.frexp(size).exponent
+    one, other = (
+        torch.ldexp(torch.ldexp(v, -(exponent // 2)), exponent // 2 - exponent) for v in (one, other)
+    )
     return turn(other - one, other).angle[0]
 
 

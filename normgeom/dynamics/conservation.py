@@ -27,14 +27,21 @@ class Conservation:
             group_of(optimizer, named[view.parameter])
         self._parameters = {view.parameter: named[view.parameter] for view in self._views}
         self._growth = [NormGrowth() for _ in self._views]
-        self._columns = [self._column_law(view) for view in self._views]
+        self._columns = [_column_law(view) for view in self._views]
         self._steps = Steps(optimizer, self, scaler)
+        self._open = False
         self._before: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor | None] = {}
 
     def __enter__(self) -> Self:
-        """Start to watch."""
+        """Start to watch, from the weights and the momentum as they are now."""
+        if self._open:
+            raise RuntimeError("this check is open already; call conservation again for a second one.")
+        for view, columns in zip(self._views, self._columns, strict=True):
+            if columns is not None:
+                columns.start(self._buffer(view))
         self._steps.open()
+        self._open = True
         return self
 
     def __exit__(
@@ -42,10 +49,14 @@ class Conservation:
     ) -> None:
         """Stop to watch; model and optimizer are as if they had not been watched."""
         self._steps.close()
+        self._open = False
 
     def wants(self, step: int) -> bool:
         """Every step counts."""
         return True
+
+    def passed(self, step: int) -> None:
+        """Do nothing: no step is left out."""
 
     def weights(self, step: int) -> None:
         """Keep the weights before a step."""
@@ -96,13 +107,11 @@ class Conservation:
             )
         return LawReport(tuple(checks))
 
-    def _column_law(self, view: BlockView) -> ColumnSums | None:
-        """The law of column sums, where there are several rows of several columns."""
-        if view.rows == 1 or len(view.shape) < 2:
-            return None
+    def _buffer(self, view: BlockView) -> Tensor | None:
+        """The optimizer's momentum buffer of a block, if it has one."""
         state = self._optimizer.state.get(self._parameters[view.parameter], {})
         buffer = state.get("momentum_buffer")
-        return ColumnSums(None if buffer is None else view.split(_exact(buffer)))
+        return None if buffer is None else view.split(_exact(buffer))
 
 
 def conservation(
@@ -154,6 +163,11 @@ def _weights(named: dict[str, nn.Parameter], optimizer: optim.Optimizer) -> list
     if not blocks:
         raise ValueError("the optimizer must hold a weight of two or more axes of the model; it holds none.")
     return blocks
+
+
+def _column_law(view: BlockView) -> ColumnSums | None:
+    """The law of column sums, where there are several rows of several columns."""
+    return None if view.rows == 1 or len(view.shape) < 2 else ColumnSums()
 
 
 def _exact(value: Tensor) -> Tensor:

@@ -47,7 +47,9 @@ def equilibrium(
         group: which parameter group of the optimizer.
 
     Raises:
-        ValueError: if there is no weight decay, if C or L is needed and missing, or if no law is known.
+        ValueError: if there is no weight decay, if C or L is needed and missing, if no law is known, or if
+            η, λ and the momentum are so large that no norm is kept: ηλ(1−τ) < 2(1+α) for SGD, ηλ < 1 for
+            Lion, ηλ < 2 for AdamW, and α, β₁ in [0, 1).
 
     Source: van Laarhoven 2017 (SGD); Wan et al. 2021 (momentum); Kosson et al. 2024 (Adam, AdamW, Lion). For
     Lion the signs' correlation is taken exactly (2/π arcsin ρ, over the life of w), not to first order.
@@ -62,6 +64,8 @@ def equilibrium(
             "an equilibrium needs a learning rate and a weight decay above 0; got "
             f"{rule.learning_rate:g} and {rule.weight_decay:g}. Without decay see norm_growth."
         )
+    _check_momentum(rule)
+    _check_decay(rule)
     needs = _numbers(rule, coordinates, squared_gradient)
     norm, angle = rule.equilibrium(**needs)
     return Equilibrium(norm, angle, _time(rule, needs))
@@ -84,8 +88,8 @@ def norm_growth(
 
     Args:
         optimizer: as in `equilibrium`; its weight decay must be 0.
-        norm: `‖w₀‖`.
-        steps: t, a number or an array.
+        norm: `‖w₀‖`, at least 0.
+        steps: t, a number or an array, at least 0.
         coordinates: C (Adam, AdamW, Lion).
         squared_gradient: L, the mean of `‖∇‖²‖w‖²` (SGD).
         group: which parameter group of the optimizer.
@@ -94,7 +98,8 @@ def norm_growth(
         A number, or an array like `steps`.
 
     Raises:
-        ValueError: if there is weight decay, if C or L is needed and missing, or if no law is known.
+        ValueError: if there is weight decay, if C or L is needed and missing, if no law is known, if the norm
+            or a number of steps is negative, or if the momentum is not in [0, 1).
 
     >>> norm_growth(SGDRule(0.1), 1.0, 200, squared_gradient=3.75)
     2.0
@@ -103,6 +108,10 @@ def norm_growth(
     if rule.weight_decay:
         raise ValueError(f"the growth is without weight decay; got {rule.weight_decay:g}. See equilibrium.")
     steps = steps if isinstance(steps, int | float) else np.asarray(steps, dtype=float)
+    for name, value in (("norm", norm), ("steps", steps)):
+        if not np.all(np.isfinite(value) & (np.asarray(value) >= 0)):
+            raise ValueError(f"{name} must be finite and at least 0; got {value}.")
+    _check_momentum(rule)
     return rule.norm_growth(norm, steps, **_numbers(rule, coordinates, squared_gradient))
 
 
@@ -114,6 +123,27 @@ def _rule(optimizer: optim.Optimizer | Rule, group: int) -> Rule:
     if not 0 <= group < len(optimizer.param_groups):
         raise ValueError(f"the optimizer has {len(optimizer.param_groups)} groups; got group={group}.")
     return rule_of(optimizer, optimizer.param_groups[group])
+
+
+def _check_momentum(rule: Rule) -> None:
+    """Raise an error for a momentum that never forgets."""
+    name = "momentum" if isinstance(rule, SGDRule) else "beta1"
+    value = getattr(rule, name, 0.0)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1): steps must be forgotten; got {value:g}.")
+
+
+def _check_decay(rule: Rule) -> None:
+    """Raise an error where the decay of a step is too large for any norm to be kept."""
+    pull, condition, limit = rule.learning_rate * rule.weight_decay, "ηλ", 1.0
+    if isinstance(rule, SGDRule):
+        pull, condition, limit = rule.dampened_rate * rule.weight_decay, "ηλ(1−τ)", 2 * (1 + rule.momentum)
+    elif isinstance(rule, AdamRule):
+        limit = 2.0 if rule.decoupled else math.inf
+    elif not isinstance(rule, LionRule):
+        return
+    if not pull < limit:
+        raise ValueError(f"an equilibrium needs {condition} < {limit:g}; got {pull:g}: lower η or λ.")
 
 
 def _numbers(rule: Rule, coordinates: int | None, squared_gradient: float | None) -> dict[str, Any]:
@@ -131,9 +161,9 @@ def _numbers(rule: Rule, coordinates: int | None, squared_gradient: float | None
 
 def _time(rule: Rule, needs: dict[str, Any]) -> float:
     """The steps in which the difference from the equilibrium falls by a factor e."""
-    pull = rule.learning_rate * rule.weight_decay
     if isinstance(rule, SGDRule):
-        return (1 - rule.momentum) / (4 * pull * (1 - rule.dampening))
+        return (1 - rule.momentum) / (4 * rule.dampened_rate * rule.weight_decay)
+    pull = rule.learning_rate * rule.weight_decay
     if isinstance(rule, AdamRule) and not rule.decoupled:
         norm = rule.equilibrium(**needs)[0]
         # The decay is divided by the gradient's size, √(L/C)/‖w‖: d‖w‖/dt = −ηλ‖w‖²√(C/L) + η²C/2‖w‖.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from normgeom.dynamics.angles import wide
+from normgeom.dynamics.replay import place_to_hook, replay
 from normgeom.geometry import curvature, kl_divergence
 from normgeom.symmetry import BlockView
 
@@ -26,14 +27,27 @@ class SummedInputs:
             if module not in known:
                 raise ValueError(f"summed_inputs names modules of the model; there is no {module!r}.")
         self._modules = [modules.get(label, modules.get(owners[label], "")) for label in labels]
-        self._of = {name: known[name] for name in set(self._modules) if name}
+        self._of = {name: known[name] for name in sorted(set(self._modules)) if name}
+        places = {name: place_to_hook(known, name) for name in self._of}
+        self._called = {name: known[name] for name, place in places.items() if place == name}
+        self._replayed = [
+            (known[place], {name.removeprefix(f"{place}."): name for name in places if places[name] == place})
+            for place in sorted(set(places.values()) - set(self._called))
+        ]
         self._sigma: dict[str, list[Tensor]] = {}
         self._handles: list[Any] = []
 
-    def open(self, wanted: Callable[[], bool]) -> None:
-        """Hang on the modules; look only while `wanted`."""
-        for name, module in self._of.items():
-            self._handles.append(module.register_forward_pre_hook(self._hook(name, wanted)))
+    def expect(self, wanted: bool) -> None:
+        """Hang on the modules if the next step is wanted, else on none."""
+        if not wanted:
+            self.close()
+        elif not self._handles:
+            self._sigma = {}
+            for name, module in self._called.items():
+                self._handles.append(module.register_forward_pre_hook(self._look(name)))
+            for layer, inside in self._replayed:
+                hook = self._replay(inside)
+                self._handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
 
     def close(self) -> None:
         """Take the hooks away."""
@@ -50,9 +64,13 @@ class SummedInputs:
         nan = torch.tensor(torch.nan)
         return {"sigma": torch.stack([means.get(name, nan).cpu() for name in self._modules])}
 
-    def _hook(self, name: str, wanted: Callable[[], bool]) -> Callable[..., None]:
+    def _replay(self, inside: Mapping[str, str]) -> Callable[..., None]:
+        looks = {inner: self._look(name) for inner, name in inside.items()}
+        return lambda layer, inputs, options: replay(layer, looks, inputs, options)
+
+    def _look(self, name: str) -> Callable[..., None]:
         def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            if wanted() and inputs and isinstance(inputs[0], Tensor):
+            if inputs and isinstance(inputs[0], Tensor):
                 with torch.no_grad():
                     self._sigma.setdefault(name, []).append(sigma(module, inputs[0]))
 
@@ -62,10 +80,13 @@ class SummedInputs:
 def sigma(module: nn.Module, summed: Tensor) -> Tensor:
     """Return the mean of the standard deviations (biased) that a norm takes of its input.
 
-    Over all but the channels for batch norm, over `normalized_shape` where a module has one, else over the
-    last axis.
+    Over all but the channels for batch norm, over `normalized_shape` or each of the `segments` where a module
+    has them, else over the last axis.
     """
     summed = wide(summed.detach())
+    if hasattr(module, "segments"):
+        parts = summed.split(module.segments, -1)
+        return torch.stack([part.std(-1, correction=0) for part in parts]).mean()
     if isinstance(module, _BATCH_STATISTICS) and summed.ndim > 1:
         axes = [k for k in range(summed.ndim) if k != 1]
     else:

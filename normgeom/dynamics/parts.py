@@ -23,6 +23,13 @@ class Parts:
         self._first = [self._column_sums(view) for view in views]
         self._rows: dict[str, list[Tensor]] = {}
 
+    def start_from(self, other: "Parts") -> None:
+        """Take the first column sums from the same tensors in another type."""
+        self._first = [
+            None if old is None or new is None else old.to(new)
+            for old, new in zip(other._first, self._first, strict=True)
+        ]
+
     def weights(self) -> None:
         """Take the lengths and the copies before the step."""
         for name, copied in self.copies.items():

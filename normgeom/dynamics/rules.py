@@ -40,7 +40,7 @@ class SGDRule:
     Attributes:
         learning_rate: η.
         momentum: α.
-        dampening: τ.
+        dampening: τ, of no effect without momentum, as in torch.
         weight_decay: λ.
         nesterov: whether the step is `∇ + α v`.
     """
@@ -52,21 +52,22 @@ class SGDRule:
     nesterov: bool = False
 
     @property
-    def _rate(self) -> float:
-        return self.learning_rate * (1 - self.dampening)
+    def dampened_rate(self) -> float:
+        """`η (1 − τ)`, and η without momentum, where torch does not dampen."""
+        return self.learning_rate * (1 - self.dampening) if self.momentum else self.learning_rate
 
     def effective_learning_rate(self, norm: Any) -> Any:
         """`η (1 − τ) / ((1 − α) ‖w‖²)`."""
-        return self._rate / ((1 - self.momentum) * norm**2)
+        return self.dampened_rate / ((1 - self.momentum) * norm**2)
 
     def norm_growth(self, norm: float, steps: Any, *, squared_gradient: float, coordinates: int) -> Any:
         """`(‖w₀‖⁴ + 2 (η/(1 − α))² L t)^¼`."""
-        rate = self._rate / (1 - self.momentum)
+        rate = self.dampened_rate / (1 - self.momentum)
         return (norm**4 + 2 * rate**2 * squared_gradient * steps) ** 0.25
 
     def equilibrium(self, *, squared_gradient: float, coordinates: int) -> tuple[float, float]:
         """`(ηL / (λ(1−α)(2 − ηλ/(1+α))))^¼` and `√(2ηλ/(1+α))`."""
-        rate, decay, momentum = self._rate, self.weight_decay, self.momentum
+        rate, decay, momentum = self.dampened_rate, self.weight_decay, self.momentum
         norm = (
             rate * squared_gradient / (decay * (1 - momentum) * (2 - rate * decay / (1 + momentum)))
         ) ** 0.25
@@ -167,11 +168,18 @@ class NormalizedRule:
     """Steps whose length does not depend on the gradient's, with momentum of the steps or none.
 
     Only the effective learning rate has a law here.
+
+    Attributes:
+        learning_rate: η.
+        momentum: α.
+        weight_decay: λ.
+        decoupled: whether λ w is subtracted beside the step, or added to the gradient.
     """
 
     learning_rate: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    decoupled: bool = False
 
     def effective_learning_rate(self, norm: Any) -> Any:
         """`η / ((1 − α) ‖w‖)`."""
@@ -239,14 +247,14 @@ def rule_of(optimizer: optim.Optimizer, group: dict[str, Any]) -> Rule:
         decoupled = bool(group.get("decoupled_weight_decay", isinstance(optimizer, optim.AdamW)))
         if isinstance(optimizer, optim.Adam):
             return AdamRule(rate, float(group["betas"][0]), decay, decoupled)
-        return NormalizedRule(rate, 0.0, decay)
+        return NormalizedRule(rate, 0.0, decay, decoupled)
     if isinstance(optimizer, optim.RMSprop):
         return NormalizedRule(rate, group["momentum"], decay)
     if name == "Lion" and len(group.get("betas", ())) == 2:
         first, second = map(float, group["betas"])
         return LionRule(rate, first, second, decay)
     if name == "Muon":
-        return NormalizedRule(rate, 0.0, decay)
+        return NormalizedRule(rate, 0.0, decay, decoupled=True)
     reason = _REASONS.get(name, f"{name} is not known; pass rule=")
     return UndefinedRule(reason, rate, decay)
 

@@ -39,6 +39,19 @@ class Statistics:
         self.order = [places[label] for view in views for label in view.labels]
         devices = {parameters[view.parameter].device for view in views}
         self._device = devices.pop() if len(devices) > 1 else None
+        self._views, self._parameters = views, parameters
+        self._kinds = [(value.dtype, value.device) for value in parameters.values()]
+
+    def fits(self) -> bool:
+        """Whether the parameters have the types and devices that the copies were made for."""
+        return self._kinds == [(value.dtype, value.device) for value in self._parameters.values()]
+
+    def remade(self) -> "Statistics":
+        """Return the same for the parameters as they are now, with the first column sums."""
+        made = Statistics(self._views, self._parameters)
+        made._wholes.start_from(self._wholes)
+        made._parts.start_from(self._parts)
+        return made
 
     def weights(self) -> None:
         """Look at the weights before the step."""

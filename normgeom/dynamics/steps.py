@@ -15,6 +15,9 @@ class Observer(Protocol):
     def wants(self, step: int) -> bool:
         """Whether this step is to be looked at."""
 
+    def passed(self, step: int) -> None:
+        """A step that was not to be looked at is over."""
+
     def weights(self, step: int) -> None:
         """The weights are those before the step."""
 
@@ -40,6 +43,7 @@ class Steps:
         self._inside: FrameType | None = None
         self._watched = self._has_gradients = False
         self._handles: list[Any] = []
+        self._scaled: _WatchedStep | None = None
 
     def open(self) -> None:
         """Start to watch."""
@@ -48,15 +52,16 @@ class Steps:
             self.optimizer.register_step_post_hook(self._after),
         ]
         if self.scaler is not None:
-            self.scaler.step = _watched_step(self, self.scaler.step)
+            self.scaler.step = self._scaled = _WatchedStep(self, vars(self.scaler))
 
     def close(self) -> None:
         """Stop, and take all hooks away."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._inside = [], None
-        if self.scaler is not None:
-            vars(self.scaler).pop("step", None)
+        if self._scaled is not None:
+            self._scaled.close(vars(self.scaler))
+            self._scaled = None
 
     def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._inside is not None and _is_running(self._inside):
@@ -97,7 +102,9 @@ class Steps:
         if self._inside is not sys._getframe(1):
             return
         self._inside = None
-        if self._watched:
+        if not self._watched:
+            self.observer.passed(self.count)
+        else:
             if not self._has_gradients:
                 self._see_gradients()
             found = getattr(self.optimizer, "found_inf", None)
@@ -112,19 +119,35 @@ class Steps:
                 self.observer.weights(self.count)
                 self.observer.gradients(None)
                 self.observer.moved(True)
+        else:
+            self.observer.passed(self.count)
 
 
-def _watched_step(steps: Steps, step: Callable[..., Any]) -> Callable[..., Any]:
-    """The scaler's step, with a look at whether the optimizer was called."""
+class _WatchedStep:
+    """The scaler's step, with a look at whether the optimizer was called; several may lie over each other."""
 
-    def call(optimizer: optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+    def __init__(self, steps: Steps, attributes: dict[str, Any]) -> None:
+        self._steps, self._scaler_type = steps, type(steps.scaler)
+        self._below = attributes.get("step")
+        self._closed = False
+
+    def __call__(self, optimizer: optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        steps = self._steps
         before = steps.count
-        found = step(optimizer, *args, **kwargs)
-        if optimizer is steps.optimizer and steps.count == before:
+        below = self._below or self._scaler_type.step.__get__(steps.scaler)
+        found = below(optimizer, *args, **kwargs)
+        if not self._closed and optimizer is steps.optimizer and steps.count == before:
             steps.left_out()
         return found
 
-    return call
+    def close(self, attributes: dict[str, Any]) -> None:
+        """Stop to look, and take away what is closed, down to what is not: any may be the first to close."""
+        self._closed = True
+        while isinstance(top := attributes.get("step"), _WatchedStep) and top._closed:
+            if top._below is None:
+                del attributes["step"]
+            else:
+                attributes["step"] = top._below
 
 
 def _is_running(frame: FrameType) -> bool:

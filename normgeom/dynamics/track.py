@@ -72,7 +72,7 @@ class Tracker:
         if self._batch is not None and self.scale_invariance is None:
             self.scale_invariance = scale_invariance(self._model, self._batch, blocks=self._views_as_blocks())
         self._steps.open()
-        self._inputs.open(lambda: self.wants(self._steps.count + 1))
+        self._inputs.expect(self.wants(self._steps.count + 1))
         self._open = True
         return self
 
@@ -91,6 +91,9 @@ class Tracker:
     def weights(self, step: int) -> None:
         """Look at the weights before a step."""
         self._now = step
+        if not self._statistics.fits():
+            self._fetch()
+            self._statistics = self._statistics.remade()
         self._statistics.weights()
         self._groups = [self._rule_of(view.parameter) for view in self._views for _ in view.labels]
         if self._measures is not None:
@@ -107,11 +110,17 @@ class Tracker:
         self._rules.append(self._groups)
         extra: dict[str, Any] = self._inputs.take()
         if self._measures is not None:
+            self._inputs.close()  # what the measures call is not the run
             extra = {**extra, **self._measures.moved()}
         for name, value in extra.items():
             self._extra.setdefault(name, []).append(value)
         if len(self._waiting) >= _HELD:
             self._fetch()
+        self.passed(self._now)
+
+    def passed(self, step: int) -> None:
+        """Look at the summed inputs from here on if the next step is logged."""
+        self._inputs.expect(self.wants(step + 1))
 
     def frame(self) -> pd.DataFrame:
         """Return a row for every logged step and block.
@@ -123,6 +132,8 @@ class Tracker:
         step and `column_drift` ‖1ᵀW − 1ᵀW₀‖ since the tracker was made, for blocks of several rows; `sigma`
         of the layer's summed inputs, `nats` and `curvature` where asked for; `scale_invariant` where a batch
         was given (`row`, `whole`, `none`, `unused`), else None; `skipped` if an AMP scaler left the step out.
+        Lengths are roots of sums of squares in the weights' own type, at least float32: there, weights and
+        updates below 1e-19 or above 1e18 are out of its range.
         What is undefined (ratios of a zero block, a block without gradient) is NaN, never 0 or infinite.
         """
         self._fetch()
@@ -142,7 +153,13 @@ class Tracker:
         return frame[list(RATIOS)].isna().groupby(frame["block"], sort=False).sum()
 
     def rule_reason(self, block: str) -> str | None:
-        """Return why a block has no effective learning rate, or None if it has one."""
+        """Return why a block has no effective learning rate, or None if it has one.
+
+        Raises:
+            ValueError: for a block that is not tracked.
+        """
+        if block not in self.labels:
+            raise ValueError(f"the block must be one of {', '.join(self.labels)}; got {block!r}.")
         view = next(view for view in self._views if block in view.labels)
         return getattr(self._rule_of(view.parameter), "reason", None)
 
@@ -201,7 +218,9 @@ def track(
         family: the distribution of the model's outputs, for nats and curvature.
         summed_inputs: for a block (by label or parameter) the name of the module that normalizes its summed
             inputs; `sigma` is the mean over cases of the standard deviation of that module's input over its
-            units, in the last forward pass before the step. `find_summed_inputs` proposes.
+            units, in the forward passes since the step before. `find_summed_inputs` proposes. For norms
+            inside normgeom's recurrent layers, a logged step costs a second forward pass of the layer, by
+            plain operations.
         rule: the update rule of an optimizer that `rule_of` does not know.
         scaler: the `torch.amp.GradScaler`, so that steps it leaves out are noticed.
 

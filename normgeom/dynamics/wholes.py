@@ -24,6 +24,10 @@ class Wholes:
         self._first = [wide(parameters[k].detach()).sum(axis) for k, axis in self._axes.items()]
         self._rows: dict[str, Sequence[Tensor]] = {}
 
+    def start_from(self, other: "Wholes") -> None:
+        """Take the first column sums from the same tensors in another type."""
+        self._first = [old.to(new) for old, new in zip(other._first, self._first, strict=True)]
+
     def weights(self) -> None:
         """Take the lengths and the copies before the step."""
         torch._foreach_copy_(self.copies, list(self.parameters))

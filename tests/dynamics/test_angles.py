@@ -66,3 +66,10 @@ def test_wrong_arguments_are_named():
         angular_update(torch.zeros(2), torch.zeros(3))
     with pytest.raises(TypeError, match=r"floating-point tensors; got torch.int64"):
         angular_update(torch.tensor([1]), torch.tensor([1]))
+
+
+@pytest.mark.parametrize("size", [1e-37, 1e-30, 1e-22, 1.0, 1e20, 1e37])
+def test_very_long_and_very_short_weights(size):
+    before, after = torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1e-3])
+    found = angular_update(before * size, after * size)
+    assert float(found) == pytest.approx(1e-3, rel=1e-4)

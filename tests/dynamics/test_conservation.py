@@ -73,6 +73,38 @@ def test_column_sums_are_conserved_with_momentum_too(options, before):
     assert "momentum" in report[GROWTH].reason
 
 
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}])
+def test_what_happens_while_it_is_closed_is_not_held_against_the_run(options):
+    net = network(dtype=torch.float64)
+    optimizer = optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1, **options)
+    laws = conservation(net, optimizer, blocks=["0.weight"])
+    for _ in range(2):
+        train(net, optimizer, steps=3)
+        with laws:
+            train(net, optimizer, steps=3)
+        with torch.no_grad():
+            net[0].weight.add_(1.0)
+    assert laws.report()[COLUMNS].holds is True
+
+
+def test_a_fault_is_remembered_when_it_is_opened_again():
+    net = network(dtype=torch.float64)
+    optimizer = WrongDecay(net.parameters(), lr=0.1, weight_decay=0.1)
+    with conservation(net, optimizer, blocks=["0.weight"]) as laws:
+        train(net, optimizer, steps=3)
+    with laws:
+        pass
+    assert laws.report()[COLUMNS].holds is False
+
+
+def test_it_cannot_be_opened_twice_at_once():
+    net = network()
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    with conservation(net, optimizer) as laws, pytest.raises(RuntimeError, match="open already"):
+        laws.__enter__()
+    assert not optimizer._optimizer_step_pre_hooks
+
+
 def test_column_sums_decay_as_a_power():
     net = network(dtype=torch.float64)
     first = net[0].weight.detach().sum(0).abs().max()

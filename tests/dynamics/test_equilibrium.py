@@ -89,6 +89,13 @@ def test_ratio_of_gradient_and_weight_at_the_equilibrium_of_sgd(lr, wd, ratio, a
     assert found.norm**4 == pytest.approx(norm4, rel=0.01)
 
 
+def test_dampening_without_momentum_has_no_effect():
+    plain, dampened = SGDRule(0.1, weight_decay=0.01), SGDRule(0.1, dampening=0.5, weight_decay=0.01)
+    assert equilibrium(dampened, squared_gradient=L) == equilibrium(plain, squared_gradient=L)
+    grown = norm_growth(SGDRule(0.1, dampening=0.5), 1.0, 200, squared_gradient=3.75)
+    assert grown == pytest.approx(2.0)
+
+
 def test_a_wrong_law_is_seen():
     # Lion's signs taken as independent: the walk must reject it.
     make = DECAYED["Lion"]
@@ -107,6 +114,34 @@ def test_persistence_of_signs_against_sampled_signs(beta1, beta2, generator):
     assert float(total.square().mean() / 2000) == pytest.approx(
         LionRule(1.0, beta1, beta2).persistence, rel=0.15
     )
+
+
+TOO_LARGE = {
+    "SGD": (SGDRule(0.1, weight_decay=25.0), r"needs ηλ\(1−τ\) < 2; got 2.5"),
+    "SGD at the limit": (SGDRule(1.0, weight_decay=2.0), r"needs ηλ\(1−τ\) < 2; got 2:"),
+    "momentum": (SGDRule(1.0, 0.5, weight_decay=3.0), r"needs ηλ\(1−τ\) < 3; got 3"),
+    "momentum of 1": (SGDRule(0.1, 1.0, weight_decay=0.1), r"momentum must be in \[0, 1\).*got 1"),
+    "AdamW": (AdamRule(1.0, weight_decay=2.0), "needs ηλ < 2; got 2"),
+    "Lion": (LionRule(1.0, weight_decay=3.0), "needs ηλ < 1; got 3"),
+    "beta1 of 1": (LionRule(0.1, 1.0, weight_decay=0.1), r"beta1 must be in \[0, 1\)"),
+}
+
+
+@pytest.mark.parametrize(("rule", "text"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_where_no_norm_is_kept_the_condition_is_named(rule, text):
+    with pytest.raises(ValueError, match=text):
+        equilibrium(rule, coordinates=C, squared_gradient=L)
+
+
+def test_a_growth_from_nowhere_is_named():
+    with pytest.raises(ValueError, match=r"norm must be finite and at least 0; got -1\.0"):
+        norm_growth(SGDRule(0.1), -1.0, 10, squared_gradient=L)
+    with pytest.raises(ValueError, match="steps must be finite and at least 0; got -5"):
+        norm_growth(SGDRule(0.1), 1.0, -5, squared_gradient=L)
+    with pytest.raises(ValueError, match=r"steps must be finite and at least 0; got \[ 1\. -1\.\]"):
+        norm_growth(SGDRule(0.1), 1.0, [1, -1], squared_gradient=L)
+    with pytest.raises(ValueError, match=r"momentum must be in \[0, 1\)"):
+        norm_growth(SGDRule(0.1, momentum=1.0), 1.0, 10, squared_gradient=L)
 
 
 def test_what_is_missing_is_named():

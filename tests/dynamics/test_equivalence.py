@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn, optim
 
+import normgeom as ng
 from normgeom import scale_equivalence
 from tests.dynamics.runs import Lion, network, train
 
@@ -13,6 +14,8 @@ MAKERS = {
     "Adam with L2": lambda p: optim.Adam(p, lr=0.02, weight_decay=0.05),
     "AdamW": lambda p: optim.AdamW(p, lr=0.02, weight_decay=0.05),
     "RMSprop": lambda p: optim.RMSprop(p, lr=0.02, weight_decay=0.05),
+    "NAdam with L2": lambda p: optim.NAdam(p, lr=0.02, weight_decay=0.05),
+    "NAdam, decoupled": lambda p: optim.NAdam(p, lr=0.02, weight_decay=0.1, decoupled_weight_decay=True),
     "Lion": lambda p: Lion(p, lr=0.02, weight_decay=0.5),
 }
 
@@ -32,6 +35,43 @@ def test_any_factor_holds_to_rounding(make):
     found = scale_equivalence(net, make(net.parameters()), "0.weight", train, factor=3.0)
     assert found.holds is True
     assert found.tolerance < 1e-10
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.25])
+def test_the_decay_of_muon_is_decoupled(factor):
+    net = network()
+    matrices = optim.Muon([net[0].weight, net[3].weight], lr=0.02, weight_decay=0.1)
+    assert scale_equivalence(net, matrices, "0.weight", train, factor=factor).error == 0.0
+
+
+class Outputs(nn.Module):
+    """The outputs of a recurrent layer alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.core = ng.LNLSTM(3, 6, eps=0.0, dtype=torch.float64)
+        self.core.reset_parameters(generator=torch.Generator().manual_seed(2))
+
+    def forward(self, x):
+        return self.core(x, torch.full((2, 1, 4, 6), 0.1, dtype=torch.float64).unbind())[0]
+
+
+@pytest.mark.parametrize("name", ["core.layer0.weight_input", "core.layer0.weight_recurrent"])
+def test_long_runs_whose_roundings_add_up_are_not_rejected(name):
+    net, x = Outputs(), torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0)).double()
+
+    def run(net, optimizer):
+        losses = []
+        for _ in range(40):
+            optimizer.zero_grad()
+            losses.append((net(x) - 0.3).square().mean())
+            losses[-1].backward()
+            optimizer.step()
+        return torch.stack(losses)
+
+    found = scale_equivalence(net, optim.Adam(net.parameters(), lr=0.01, eps=0.0), name, run, factor=3.0)
+    assert found.holds is True
+    assert found.tolerance < 1e-9
 
 
 def test_dropout_and_data_order_are_the_same_in_all_runs():
@@ -97,6 +137,8 @@ def test_wrong_arguments_are_named():
         scale_equivalence(net, optimizer, "0.weight", lambda n, o: None)
     with pytest.raises(ValueError, match="no law for this optimizer: its steps shrink"):
         scale_equivalence(net, optim.Adagrad(net.parameters()), "0.weight", train)
+    with pytest.raises(ValueError, match="no law for this optimizer: its first steps are not divided"):
+        scale_equivalence(net, optim.RAdam(net.parameters()), "0.weight", train)
     train(net, optimizer)
     with pytest.raises(ValueError, match=r"state of earlier steps for '0\.weight'"):
         scale_equivalence(net, optimizer, "0.weight", train)

@@ -16,6 +16,7 @@ DEFINED = {
     "momentum": (lambda p: optim.SGD(p, lr=0.5, momentum=0.9), 5 / 25),
     "nesterov": (lambda p: optim.SGD(p, lr=0.5, momentum=0.9, nesterov=True), 5 / 25),
     "dampening": (lambda p: optim.SGD(p, lr=0.5, momentum=0.9, dampening=0.9), 0.5 / 25),
+    "dampening of no momentum": (lambda p: optim.SGD(p, lr=0.5, dampening=0.5), 0.5 / 25),
     "Adam": (lambda p: optim.Adam(p, lr=0.5), 0.1),
     "AdamW": (lambda p: optim.AdamW(p, lr=0.5), 0.1),
     "NAdam": (lambda p: optim.NAdam(p, lr=0.5), 0.1),

@@ -145,6 +145,21 @@ def test_a_step_that_the_scaler_leaves_out_is_noticed(fused):
     assert "step" not in vars(scaler)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_watchers_of_one_scaler_close_in_any_order(first):
+    net = network()
+    optimizer, scaler = optim.Adam(net.parameters(), lr=0.01), torch.amp.GradScaler("cpu", init_scale=64.0)
+    trackers = [track(net, optimizer, scaler=scaler).__enter__() for _ in range(2)]
+    for k in (first, 1 - first):
+        optimizer.zero_grad()
+        scaler.scale(net(batches(1)[0][0]).mean() * torch.inf).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        trackers[k].__exit__(None, None, None)
+    assert [sum(t.frame()["skipped"]) // 5 for t in trackers] == [1 + first, 2 - first]
+    assert "step" not in vars(scaler)
+
+
 def test_the_scale_of_a_fused_optimizer_is_taken_off():
     norms = []
     for fused in (False, True):

@@ -221,6 +221,23 @@ def test_float16_weights_are_measured_in_float32():
     assert (row["norm"], row["update_norm"]) == (400.0, 2.0)
 
 
+@pytest.mark.parametrize("blocks", [None, [ng.rows("0.weight"), "3.weight"], [ng.gates("0.weight", 2)]])
+def test_weights_that_change_their_type_are_followed(blocks):
+    net = network()
+    optimizer, first = optim.SGD(net.parameters(), lr=0.1), net[0].weight.detach().sum(0)
+    with track(net, optimizer, blocks=blocks) as tracker:
+        train(net, optimizer, steps=2)
+        net.double()
+        before = net[0].weight.detach().clone()
+        train(net, optimizer, steps=1)
+    rows = tracker.frame().query("step == 3").set_index("block")
+    norms = rows.loc[[label for label in tracker.labels if label.startswith("0.")], "norm"]
+    assert math.hypot(*norms) == pytest.approx(float(before.norm()), rel=1e-14)
+    if blocks is None:
+        drift = float((before.sum(0) - first).norm())
+        assert rows.loc["0.weight", "column_drift"] == pytest.approx(drift, rel=1e-4)
+
+
 def test_batch_norm_buffers_and_modes_stay():
     net = nn.Sequential(nn.Linear(6, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 3))
     optimizer = optim.SGD(net.parameters(), lr=0.1)
@@ -264,3 +281,5 @@ def test_strangers_are_named():
     assert track(net, optim.SGD(net.parameters())).rule_reason("0.weight") is None
     reason = track(net, optim.Rprop(net.parameters())).rule_reason("0.weight")
     assert "grows and shrinks" in reason
+    with pytest.raises(ValueError, match=r"must be one of 0\.weight, .*; got 'nope'"):
+        track(net, optim.SGD(net.parameters())).rule_reason("nope")

@@ -25,24 +25,33 @@ class ColumnSums:
 
     name = "column sums"
 
-    def __init__(self, buffer: Tensor | None = None) -> None:
-        """Start with the optimizer's momentum buffer (parts, rows, columns), None before its first step."""
-        self._buffer = None if buffer is None else buffer.sum(1)
-        self._predicted: Tensor | None = None
-        self._first: Tensor
-        self._scale: Tensor
+    def __init__(self) -> None:
+        self._buffer: Tensor | None = None
+        self._starts = True
+        self._predicted: Tensor
+        self._scale: Tensor | None = None
         self._error: Tensor
         self._rounding: Tensor
         self._worst: Tensor
         self._why = ""
+
+    def start(self, buffer: Tensor | None) -> None:
+        """Predict from here on: steps before, and the weights they led to, were not seen.
+
+        Args:
+            buffer: the optimizer's momentum buffer (parts, rows, columns), None before its first step.
+        """
+        self._buffer = None if buffer is None else buffer.sum(1)
+        self._starts = True
 
     def see(self, step: StepSeen) -> None:
         """Add a step to the record."""
         self._why = self._why or why_not_sgd(step.rule)
         before, after = step.before.sum(1), step.after.sum(1)
         size = step.before.abs().sum(1).amax(1)
-        if self._predicted is None:
-            self._predicted = self._first = before
+        if self._starts:
+            self._predicted, self._starts = before, False
+        if self._scale is None:
             self._error, self._rounding, self._worst = (torch.zeros_like(size) for _ in range(3))
             self._scale = size
         if isinstance(step.rule, SGDRule):
@@ -67,7 +76,7 @@ class ColumnSums:
 
     def checks(self, labels: tuple[str, ...]) -> list[LawCheck]:
         """Return the verdict on every part; the sums' largest entry stands for them."""
-        if self._predicted is None:
+        if self._scale is None:
             return []
         error, tolerance = self._error / self._scale, self._rounding / self._scale
         holds: list[Any] = [None] * len(labels) if self._why else judged(error, tolerance)
@@ -80,16 +89,16 @@ class ColumnSums:
                 float(error[k]),
                 float(tolerance[k]),
                 holds[k],
-                self._reason(k, holds[k]),
+                self._reason(k, holds[k], float(tolerance[k])),
             )
             for k, label in enumerate(labels)
         ]
 
-    def _reason(self, k: int, holds: bool | None) -> str:
+    def _reason(self, k: int, holds: bool | None, tolerance: float) -> str:
         if self._why:
             return self._why
         if holds is None:
-            return f"rounding of the weights, {float(self._rounding[k] / self._scale[k]):.0%}, hides it"
+            return f"rounding of the weights, {tolerance:.0%}, hides it"
         if holds:
             return ""
         share = float(self._worst[k])
