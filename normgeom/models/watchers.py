@@ -29,6 +29,11 @@ def watched(values: Iterable[torch.Tensor]) -> bool:
     return any(type(v) not in (torch.Tensor, nn.Parameter) or legacy_batched(v) for v in values)
 
 
+def saved_through_hooks() -> bool:
+    """Whether saved tensors are taken away and brought back, as a checkpoint or an offload does."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
 def as_made(cell: Cell) -> bool:
     """Whether a cell and its parts are as they were made, and nobody wants to see the calls of one."""
     parts = cell._modules.values()
