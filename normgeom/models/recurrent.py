@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from normgeom.models.arguments import as_states, check_sizes, check_state
 from normgeom.models.cell import Cell, State
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.hooks import after_pass, before_pass
 from normgeom.models.placement import Placement
 from normgeom.models.scan import scan
 from normgeom.models.sequences import Sequence
@@ -85,9 +86,13 @@ class Recurrent(nn.Module):
             state: (layers * directions, cases, H); a pair (h, c) where the cell has a cell state; 0 if None.
             taps: for `per_example_gradients`: what is added to the products, by cell.
 
+        Forward hooks of a cell are called once a pass and see the whole sequence, (steps, cases, ...) in the
+        cell's direction, and its states: they may set weights, as pruning does, but must return None.
+
         Raises:
             TypeError: if the input or the state is of the wrong type.
-            ValueError: if a shape does not fit, or an id is out of range.
+            ValueError: if a shape does not fit, an id is out of range, or a cell has a backward hook or one
+                that returns something.
         """
         sequence = Sequence.of(x, self.input_size, self.batch_first)
         states = sequence.states_in(self._states(state, sequence))
@@ -112,8 +117,10 @@ class Recurrent(nn.Module):
         """Run one cell in its direction."""
         cell, backward = getattr(self, name), name.endswith("_reverse")
         into = sequence.reversed(values) if backward else values
+        before_pass(cell, into, start)
         tap = None if taps is None else taps.of(name, cell, into, start)
         out, final = scan(cell, into, start, sequence.packing, tap)
+        after_pass(cell, into, start, (out, final))
         if taps is not None:
             taps.keep(name, out)
         return (sequence.reversed(out) if backward else out), final

@@ -39,4 +39,5 @@ def as_made(cell: Cell) -> bool:
     parts = cell._modules.values()
     if type(cell) not in CELLS or any(type(p) not in (GainBiasNorm, Shift, nn.Identity) for p in parts):
         return False
-    return not any(p._forward_hooks or p._forward_pre_hooks for p in (cell, *parts) if p is not None)
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return not any(getattr(p, kind) for p in (cell, *parts) if p is not None for kind in kinds)
