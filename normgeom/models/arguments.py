@@ -1,16 +1,25 @@
 """The checks of what the recurrent cells and layers are given."""
 
 import math
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import torch
 
 
-def check_sizes(*, eps: float, **sizes: int) -> None:
-    """Raise an error for a size that is no positive integer, or an eps below 0."""
+def as_sizes(**sizes: SupportsIndex) -> tuple[int, ...]:
+    """Return sizes as integers; raise an error for one that is no positive integer."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not hasattr(size, "__index__") or isinstance(size, bool) or operator.index(size) < 1:
             raise ValueError(f"{name} must be an integer of at least 1; got {size!r}.")
+    return tuple(operator.index(size) for size in sizes.values())
+
+
+def check_norm_options(eps: float, **initial: float) -> None:
+    """Raise an error for an eps below 0, or an initial gain or bias that is not finite."""
+    for name, value in initial.items():
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number; got {value}.")
     if not (math.isfinite(eps) and eps >= 0):
         raise ValueError(f"eps must be a finite number of at least 0; got {eps}.")
 
@@ -30,7 +39,8 @@ def check_input(x: torch.Tensor, inputs: int) -> None:
         if x.ndim == 0 or x.shape[-1] != inputs:
             raise ValueError(f"the last axis of the input must have size {inputs}; got {tuple(x.shape)}.")
     elif x.numel() and _readable(x):
-        low, high = int(x.min()), int(x.max())
+        ids = x.long()  # not every type of integers has a minimum
+        low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= inputs:
             raise ValueError(f"ids must be from 0 to {inputs - 1}; got {low} to {high}.")
 
@@ -50,6 +60,18 @@ def check_state(name: str, value: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have shape {shape}; got {tuple(value.shape)}.")
 
 
+def check_dtype(dtype: torch.dtype, **values: torch.Tensor) -> None:
+    """Raise an error for features or a state of another type than the weights, outside of autocast."""
+    for name, value in values.items():
+        if value.dtype == dtype or (name == "input" and is_ids(value)):
+            continue
+        if not torch._C._is_any_autocast_enabled():
+            raise TypeError(
+                f"{name} must have the dtype of the weights, {dtype}; got {value.dtype}. "
+                f"Convert it with .to({dtype}), or the module with .to({value.dtype})."
+            )
+
+
 def as_states(state: Any, pair: bool) -> tuple[torch.Tensor, ...]:
     """Return a given state as a tuple."""
     if not pair:
@@ -65,11 +87,13 @@ def step_arguments(cell: Any, x: torch.Tensor, state: Any) -> tuple[torch.Tensor
     cases = x.shape if is_ids(x) else x.shape[:-1]
     if len(cases) > 1:
         raise ValueError(f"one step takes cases along one axis at most; got an input of {tuple(x.shape)}.")
-    shape = (*cases, cell.hidden_size)
+    shape, dtype = (*cases, cell.hidden_size), next(cell.parameters()).dtype
     if state is None:
-        zero = torch.zeros(shape, device=x.device, dtype=cell.weight_input.dtype)
+        check_dtype(dtype, input=x)
+        zero = torch.zeros(shape, device=x.device, dtype=dtype)
         return (zero,) * (2 if cell.has_cell_state else 1)
     states = as_states(state, cell.has_cell_state)
     for name, value in zip(("h", "c"), states, strict=False):
         check_state(name, value, shape)
+    check_dtype(dtype, input=x, **dict(zip(("h", "c"), states, strict=False)))
     return states

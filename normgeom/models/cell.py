@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from normgeom.models.arguments import check_sizes, is_ids, step_arguments
+from normgeom.models.arguments import as_sizes, check_norm_options, is_ids, step_arguments
 from normgeom.models.placement import Placement
 from normgeom.models.places import GainBiasNorm, Shift
 
@@ -47,7 +47,8 @@ class Cell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(eps=eps, input_size=input_size, hidden_size=hidden_size)
+        input_size, hidden_size = as_sizes(input_size=input_size, hidden_size=hidden_size)
+        check_norm_options(eps, initial_gain=initial_gain, initial_bias=initial_bias)
         self.input_size, self.hidden_size, self.eps = input_size, hidden_size, eps
         self.placement = self.paper if placement is None else placement
         self._check_placement()
@@ -113,7 +114,7 @@ class Cell(nn.Module):
     def products(self, x: torch.Tensor) -> torch.Tensor:
         """Return `W_x x` for features (..., inputs), or for ids (...) of one-hot inputs."""
         if is_ids(x):
-            return F.embedding(x, self.weight_input.T)
+            return F.embedding(x.long(), self.weight_input.T)
         return F.linear(x, self.weight_input)
 
     def project(self, x: torch.Tensor, tap: torch.Tensor | None = None) -> torch.Tensor:
@@ -125,7 +126,7 @@ class Cell(nn.Module):
         if self.placement.joint:
             return self.products(x) if tap is None else self.products(x) + tap
         if is_ids(x) and tap is None:
-            return F.embedding(x, self._shifted(self.norm_input(self.weight_input.T)))
+            return F.embedding(x.long(), self._shifted(self.norm_input(self.weight_input.T)))
         products = self.products(x)
         return self._shifted(self.norm_input(products if tap is None else products + tap))
 
@@ -161,6 +162,8 @@ class Cell(nn.Module):
             state: hidden state (cases, H); a pair with the cell state for cells that have one. 0 if None.
 
         Raises:
+            TypeError: if an argument is of the wrong type, or of another dtype than the weights outside of
+                autocast.
             ValueError: if a shape does not fit.
         """
         given = step_arguments(self, x, state)

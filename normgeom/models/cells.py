@@ -51,7 +51,8 @@ class LNLSTMCell(Cell):
         device, dtype: of the parameters.
 
     Raises:
-        ValueError: for sizes below 1, a negative eps, or a norm where this cell has nothing to normalize.
+        ValueError: for sizes below 1, a negative eps, an initial gain or bias that is not finite, or a norm
+            where this cell has nothing to normalize.
 
     Source: Ba et al. 2016, eq. 20 to 22.
 

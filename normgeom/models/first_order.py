@@ -43,7 +43,8 @@ class FirstOrderScan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         """Return the gradients."""
-        tensors, rest = ctx.saved_tensors[: ctx.counts[0]], ctx.saved_tensors[ctx.counts[0] :]
+        saved = ctx.saved_tensors  # once: a checkpoint lets each be read one time
+        tensors, rest = saved[: ctx.counts[0]], saved[ctx.counts[0] :]
         given = dict(zip(ctx.names, tensors, strict=True))
         wanted = {n for n, need in zip(ctx.names, ctx.needs_input_grad[3:], strict=True) if need}
         present = [g for g in grads if g is not None]

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from normgeom.models.arguments import as_states, check_sizes, check_state
+from normgeom.models.arguments import as_sizes, as_states, check_dtype, check_state
 from normgeom.models.cell import Cell, State
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.hooks import after_pass, before_pass
 from normgeom.models.placement import Placement
 from normgeom.models.scan import scan
 from normgeom.models.sequences import Sequence
@@ -42,7 +43,9 @@ class Recurrent(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(eps=eps, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        input_size, hidden_size, num_layers = as_sizes(
+            input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
+        )
         if not (math.isfinite(dropout) and 0 <= dropout <= 1):
             raise ValueError(f"dropout must be a probability from 0 to 1; got {dropout}.")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -85,9 +88,14 @@ class Recurrent(nn.Module):
             state: (layers * directions, cases, H); a pair (h, c) where the cell has a cell state; 0 if None.
             taps: for `per_example_gradients`: what is added to the products, by cell.
 
+        Forward hooks of a cell are called once a pass and see the whole sequence, (steps, cases, ...) in the
+        cell's direction, and its states: they may set weights, as pruning does, but must return None.
+
         Raises:
-            TypeError: if the input or the state is of the wrong type.
-            ValueError: if a shape does not fit, or an id is out of range.
+            TypeError: if the input or the state is of the wrong type, or of another dtype than the weights
+                outside of autocast.
+            ValueError: if a shape does not fit, an id is out of range, or a cell has a backward hook or one
+                that returns something.
         """
         sequence = Sequence.of(x, self.input_size, self.batch_first)
         states = sequence.states_in(self._states(state, sequence))
@@ -112,8 +120,10 @@ class Recurrent(nn.Module):
         """Run one cell in its direction."""
         cell, backward = getattr(self, name), name.endswith("_reverse")
         into = sequence.reversed(values) if backward else values
+        before_pass(cell, into, start)
         tap = None if taps is None else taps.of(name, cell, into, start)
         out, final = scan(cell, into, start, sequence.packing, tap)
+        after_pass(cell, into, start, (out, final))
         if taps is not None:
             taps.keep(name, out)
         return (sequence.reversed(out) if backward else out), final
@@ -125,13 +135,15 @@ class Recurrent(nn.Module):
         assert isinstance(first, Cell)
         shape: tuple[int, ...] = (layers, sequence.cases, self.hidden_size)
         shape = shape if sequence.batched else (layers, self.hidden_size)
+        weight = next(first.parameters())
         if state is None:
-            weight = first.weight_input
+            check_dtype(weight.dtype, input=sequence.values)
             zero = torch.zeros(shape, device=weight.device, dtype=weight.dtype)
             return (zero,) * (2 if first.has_cell_state else 1)
         states = as_states(state, first.has_cell_state)
         for name, value in zip(("h", "c"), states, strict=False):
             check_state(name, value, shape)
+        check_dtype(weight.dtype, input=sequence.values, **dict(zip(("h", "c"), states, strict=False)))
         return states
 
     def extra_repr(self) -> str:
@@ -172,8 +184,8 @@ class LNLSTM(Recurrent):
         device, dtype: of the parameters.
 
     Raises:
-        ValueError: for sizes below 1, a negative eps, a dropout that is no probability, or a norm where the
-            cell has nothing to normalize.
+        ValueError: for sizes below 1, a negative eps, a dropout that is no probability, an initial gain or
+            bias that is not finite, or a norm where the cell has nothing to normalize.
 
     Source: Ba et al. 2016, eq. 20 to 22.
 

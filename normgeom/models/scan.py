@@ -7,7 +7,7 @@ from normgeom.models.first_order import FirstOrderScan
 from normgeom.models.fused.function import FusedScan, fused_spec
 from normgeom.models.given import Taps, given_tensors, parameters
 from normgeom.models.sequences import Packing
-from normgeom.models.watchers import as_made, watched
+from normgeom.models.watchers import as_made, saved_through_hooks, watched
 
 
 def scan(
@@ -25,6 +25,8 @@ def scan(
         spec = fused_spec(cell, given, every_cell)
         if spec is not None:
             kinds = FusedScan.apply(spec, cell, tuple(given), *given.values())
+        elif saved_through_hooks():  # which would cut the graph that the pass of first order keeps
+            kinds = _by_definition(cell, x, state, taps)
         else:
             kinds = FirstOrderScan.apply(cell, every_cell, tuple(given), *given.values())
         kinds = [kind for kind in kinds if kind is not None]

@@ -29,9 +29,15 @@ def watched(values: Iterable[torch.Tensor]) -> bool:
     return any(type(v) not in (torch.Tensor, nn.Parameter) or legacy_batched(v) for v in values)
 
 
+def saved_through_hooks() -> bool:
+    """Whether saved tensors are taken away and brought back, as a checkpoint or an offload does."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
 def as_made(cell: Cell) -> bool:
     """Whether a cell and its parts are as they were made, and nobody wants to see the calls of one."""
     parts = cell._modules.values()
     if type(cell) not in CELLS or any(type(p) not in (GainBiasNorm, Shift, nn.Identity) for p in parts):
         return False
-    return not any(p._forward_hooks or p._forward_pre_hooks for p in (cell, *parts) if p is not None)
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return not any(getattr(p, kind) for p in (cell, *parts) if p is not None for kind in kinds)

@@ -1,5 +1,8 @@
 """The cells against the golden vectors, torch's own cells, and the paper's laws."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -162,6 +165,18 @@ def test_sigma_is_what_the_norm_divides_by():
     assert torch.allclose(norm.sigma(summed), wanted)
 
 
+def test_sizes_may_be_any_integers():
+    model = ng.LNLSTM(np.int64(3), torch.tensor(4), np.int8(2))
+    assert repr(model) == repr(ng.LNLSTM(3, 4, 2))
+    assert all(type(n) is int for n in (model.input_size, model.hidden_size, model.layer0.input_size))
+
+
+def test_autocast_takes_any_type_of_features():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = ng.LNLSTM(3, 4)(torch.zeros(7, 5, 3, dtype=torch.bfloat16))[0]
+    assert outputs.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -170,6 +185,10 @@ def test_sigma_is_what_the_norm_divides_by():
         (lambda: ng.LNLSTM(3, 4, num_layers=0), "num_layers must be an integer"),
         (lambda: ng.LNLSTM(3, 4, dropout=2.0), "dropout must be a probability from 0 to 1; got 2.0"),
         (lambda: ng.LNLSTM(3, 4, eps=-1.0), "eps must be a finite number of at least 0; got -1.0"),
+        (lambda: ng.LNLSTM(3, 4, initial_gain=math.nan), "initial_gain must be a finite number; got nan"),
+        (lambda: ng.LNGRUCell(3, 4, initial_bias=math.inf), "initial_bias must be a finite number; got inf"),
+        (lambda: ng.LNLSTM(3.0, 4), "input_size must be an integer of at least 1; got 3.0"),
+        (lambda: ng.LNLSTM(True, 4), "input_size must be an integer of at least 1; got True"),
         (lambda: ng.LNRNN(3, 4, placement=P()), "LNRNNCell has no cell state to normalize"),
         (lambda: P(False, True, joint=True), "joint statistics are those of W_h h"),
         (lambda: P(False, False, per_gate=True), "needs a norm at the gates"),
@@ -198,6 +217,20 @@ def test_wrong_arguments_are_named(wrong, message):
         (
             lambda: ng.LNLSTM(3, 4)(draw(7, 5, 3), draw(1, 5, 4)),
             r"the state must be a pair \(h, c\); got Tensor",
+        ),
+        (
+            lambda: ng.LNLSTM(3, 4)(draw(7, 5, 3)),
+            r"input must have the dtype of the weights, torch\.float32; got torch\.float64\. "
+            r"Convert it with \.to\(torch\.float32\), or the module with \.to\(torch\.float64\)",
+        ),
+        (
+            lambda: ng.LNGRU(3, 4)(torch.zeros(7, 5, 3), draw(1, 5, 4)),
+            r"h must have the dtype of the weights, torch\.float32; got torch\.float64",
+        ),
+        (lambda: ng.LNLSTMCell(3, 4)(draw(5, 3)), "input must have the dtype of the weights"),
+        (
+            lambda: ng.LNLSTMCell(3, 4)(torch.zeros(5, 3), (torch.zeros(5, 4), draw(5, 4))),
+            "c must have the dtype of the weights",
         ),
         (lambda: ng.LNLSTM(3, 4)([1.0]), "the input must be a tensor; got list"),
         (lambda: ng.LNLSTM(3, 4)(torch.ones(7, 5, 3, dtype=torch.bool)), "real features or of integer ids"),

@@ -77,6 +77,14 @@ def test_ids_are_one_hot_inputs(kind, placement, way, monkeypatch):
     assert max(float((a - b).abs().max()) for a, b in zip(found[1], wanted[1], strict=True)) < 1e-12
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16], ids=str)
+@pytest.mark.parametrize("placement", [None, P(joint=True)], ids=["paper", "joint"])
+def test_ids_may_be_of_any_type_of_integers(dtype, placement):
+    model, ids = core(ng.LNLSTM, placement=placement), torch.tensor([[0, 1], [2, 3], [4, 0]])
+    assert torch.equal(model(ids.to(dtype))[0], model(ids)[0])
+    assert torch.equal(model.layer0(ids[0].to(dtype))[0], model.layer0(ids[0])[0])
+
+
 def test_ids_packed_and_unbatched():
     model, ids = core(ng.LNLSTM), torch.tensor([[0, 1], [2, 3], [4, 0]])
     packed = pack_padded_sequence(ids, torch.tensor([2, 3]), enforce_sorted=False)

@@ -1,6 +1,8 @@
 """Memory that one training step leaves to the next: fresh pages cost more than what is written on them."""
 
 import math
+import threading
+from collections import deque
 
 import torch
 
@@ -15,28 +17,46 @@ class Pool:
     >>> pool.give(first)
     >>> pool.take(10, torch.float32) is first
     True
+
+    Safe in many threads, and in a collection of garbage at any line of its own: nobody waits for the lock.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
         self._free: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+        self._given, self._lock = deque[torch.Tensor](), threading.Lock()
 
     def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of at least this size: sizes are rounded up by at most an eighth."""
         step = max(1, 2 ** (size.bit_length() - 4))
         rounded = -(-size // step) * step
-        try:
-            flat = self._free[rounded, dtype].pop()
-        except (KeyError, IndexError):
-            return torch.empty(rounded, dtype=dtype)
-        self.bytes -= flat.nbytes
-        return flat
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sort()
+                free = self._free.get((rounded, dtype))
+                if free:
+                    self.bytes -= free[-1].nbytes
+                    return free.pop()
+            finally:
+                self._lock.release()
+        return torch.empty(rounded, dtype=dtype)
 
     def give(self, flat: torch.Tensor) -> None:
         """Keep a tensor for the next to come."""
-        key = (flat.numel(), flat.dtype)
-        self._free[key] = [*self._free.pop(key, []), flat]
-        self.bytes += flat.nbytes
+        self._given.append(flat)
+        if self._lock.acquire(blocking=False):  # else the next to hold the lock sorts it in
+            try:
+                self._sort()
+            finally:
+                self._lock.release()
+
+    def _sort(self) -> None:
+        """Sort in what was given, under the lock."""
+        while self._given:
+            flat = self._given.popleft()
+            key = (flat.numel(), flat.dtype)
+            self._free[key] = [*self._free.pop(key, []), flat]
+            self.bytes += flat.nbytes
         while self.bytes > self.most_bytes and self._free:
             self.bytes -= sum(old.nbytes for old in self._free.pop(next(iter(self._free)), []))
 

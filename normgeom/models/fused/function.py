@@ -6,11 +6,13 @@ import torch
 
 from normgeom.models.cell import Cell
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.fused import passes
+from normgeom.models.fused.buffers import Buffers, Pool
 from normgeom.models.fused.build import library
-from normgeom.models.fused.layer import Spec
+from normgeom.models.fused.layer import Held, Layer, Spec
 from normgeom.models.fused.passes import backward_pass, forward_pass
 from normgeom.models.given import Tensors, plain_gradients
-from normgeom.models.watchers import watched
+from normgeom.models.watchers import saved_through_hooks, watched
 
 _KERNELS: dict[type[Cell], str] = {
     LNRNNCell: "rnn",
@@ -30,10 +32,15 @@ class FusedScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spec: Spec, cell: Cell, names: tuple[str, ...], *tensors: torch.Tensor) -> Any:
         """Run the steps, and keep what the gradient needs."""
-        held = forward_pass(spec, dict(zip(names, tensors, strict=True)))
-        ctx.spec, ctx.cell, ctx.names, ctx.held = spec, cell, names, held
+        # what a hook takes away outlives the pass: none of it may go back to the pool
+        pool = Pool(most_bytes=0) if saved_through_hooks() else passes.POOL
+        held = forward_pass(spec, dict(zip(names, tensors, strict=True)), pool)
+        ctx.spec, ctx.cell, ctx.names = spec, cell, names
+        ctx.layer, ctx.held_names = held.layer, tuple(held.tensors)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
+        # the buffers go back to the pool when autograd frees the tensor that refers to them
+        held.tensors["hidden"].buffers = held.buffers  # type: ignore[attr-defined]
+        ctx.save_for_backward(*tensors, *held.tensors.values())
         # copies, since the kernel reads its own again and a caller may write into the outputs
         outputs, cells = held.tensors["hidden"][1:].clone(), held.tensors.get("cell")
         if cells is not None:
@@ -43,7 +50,8 @@ class FusedScan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         """Return the gradients."""
-        given = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
+        saved = ctx.saved_tensors  # once: a checkpoint lets each be read one time
+        given = dict(zip(ctx.names, saved, strict=False))
         wanted = {n for n, need in zip(ctx.names, ctx.needs_input_grad[3:], strict=True) if need}
         present = [g for g in grads if g is not None]
         if not present:
@@ -51,8 +59,17 @@ class FusedScan(torch.autograd.Function):
         elif torch.is_grad_enabled() or watched(present):
             found = plain_gradients(ctx.cell, given, ctx.spec.every_cell, list(grads), wanted)
         else:
-            found = backward_pass(ctx.spec, ctx.held, given, (grads[0], grads[1]), wanted)
+            held = _held_again(ctx, saved[len(given) :])
+            found = backward_pass(ctx.spec, held, given, (grads[0], grads[1]), wanted)
         return (None, None, None, *(found.get(name) for name in ctx.names))
+
+
+def _held_again(ctx: Any, tensors: tuple[torch.Tensor, ...]) -> Held:
+    """Return what the pass held, at the places where the saved tensors are now."""
+    dtype = tensors[0].dtype
+    held = Held(Layer.from_buffer_copy(ctx.layer), Buffers(Pool(most_bytes=0), dtype))
+    held.put(**{n: t.contiguous() for n, t in zip(ctx.held_names, tensors, strict=True)})
+    return held
 
 
 def fused_spec(cell: Cell, given: Tensors, every_cell: bool) -> Spec | None:

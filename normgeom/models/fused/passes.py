@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from normgeom.models.fused.buffers import POOL, Buffers
+from normgeom.models.fused.buffers import POOL, Buffers, Pool
 from normgeom.models.fused.layer import Held, Spec
 
 Tensors = dict[str, torch.Tensor]
@@ -25,11 +25,11 @@ _GRADIENTS = {
 }
 
 
-def forward_pass(spec: Spec, given: Tensors) -> Held:
-    """Run all steps; the states are in the tensors of what is returned."""
+def forward_pass(spec: Spec, given: Tensors, pool: Pool) -> Held:
+    """Run all steps, in memory of a pool; the states are in the tensors of what is returned."""
     weight, h = given["weight_recurrent"], given["h"]
     (cases, units), steps, stack = h.shape, len(given["x"]), len(weight)
-    held = Held(spec.struct(units, cases), Buffers(POOL, weight.dtype))
+    held = Held(spec.struct(units, cases), Buffers(pool, weight.dtype))
     take, segments = held.buffers.take, len(spec.segments)
     kept = spec.keeps_summed
     summed = take(steps if kept else 1, cases, stack)
