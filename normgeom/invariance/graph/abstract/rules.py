@@ -64,10 +64,10 @@ def number(value: Any) -> Operand:
     return Operand(UNCHANGED, (), ("number", value), is_zero=value == 0)
 
 
-READ = frozenset(
-    "dim keepdim correction min max value ord padding ceil_mode count_include_pad divisor_override "
-    "negative_slope start end step".split()
-)
+READ = frozenset((
+    "dim", "keepdim", "correction", "min", "max", "value", "ord", "padding", "ceil_mode", "count_include_pad",
+    "divisor_override", "negative_slope", "start", "end", "step",
+))  # fmt: skip
 NO_VALUE = frozenset(("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format", "implicit"))
 NEUTRAL = {"alpha": 1, "beta": 1, "rounding_mode": None, "driver": None}
 
