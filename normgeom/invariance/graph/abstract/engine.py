@@ -1,14 +1,17 @@
 """The abstract engine: how every tensor of a layer's graph answers to an action, whatever the numbers.
 
 The rules ask nothing of sizes but that views do not cut across an axis, so what they prove holds at every
-size. They may find nothing; they never call invariant what is not.
+size. Where an axis is of size 1, a law may be simpler than elsewhere: there the proof is of this size. They
+may find nothing; they never call invariant what is not.
 """
 
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import torch
 
+from normgeom._actions import Recenter, Rescale
 from normgeom.invariance.graph.abstract.axes import fresh
 from normgeom.invariance.graph.abstract.forms import DELTA, SHIFT, UNCHANGED, Form, Scaled, Shifted, Unknown
 from normgeom.invariance.graph.abstract.interpret import Answer, interpret
@@ -37,7 +40,7 @@ def judge(
     if isinstance(graph, NoGraph):
         return Verdict(kind=Kind.UNDECIDED, reason=f"abstract: {graph}", **about)
     steps = list(getattr(transform, "steps", (transform,)))
-    if not steps or any(not hasattr(step, "moves") for step in steps):
+    if not steps or not all(map(_known, steps)):
         reason = f"abstract: {about['transform']} is not one of normgeom's actions"
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
     answers = [_answer_to(graph, step) for step in steps]
@@ -52,24 +55,44 @@ def judge(
     return Verdict(kind=Kind.UNDECIDED, reason=f"abstract: {reason}", **about)
 
 
-def _answer_to(graph: Graph, action: Any) -> Answer:
-    """How the outputs answer to an action, found once for its class."""
+def _known(action: Any) -> bool:
+    """Whether an action acts as its class attributes say: a scale or a shift along its axis."""
     kind = action if isinstance(action, type) else type(action)
-    key = ("answer", kind)
+    law = Rescale if issubclass(kind, Rescale) else Recenter
+    return issubclass(kind, law) and all(
+        getattr(kind, name) is getattr(law, name) for name in ("__call__", "_act", "_along")
+    )
+
+
+def _answer_to(graph: Graph, action: Any) -> Answer:
+    """How the outputs answer to an action, found once for its class and whether its scales are signed."""
+    kind = action if isinstance(action, type) else type(action)
+    signed = may_be_negative(action)
+    key = ("answer", kind, signed)
     if key not in graph.found:
         weight, data = shapes(graph)
-        moved = form_of(kind, weight if kind.moves == "weight" else data)  # type: ignore[attr-defined]
+        moved = form_of(kind, weight if kind.moves == "weight" else data, signed)  # type: ignore[attr-defined]
         forms = (moved, UNCHANGED) if kind.moves == "weight" else (UNCHANGED, moved)  # type: ignore[attr-defined]
         graph.found[key] = interpret(graph, *forms)
     return graph.found[key]
 
 
-def form_of(action: Any, shape: tuple[int, ...]) -> Form:
+def may_be_negative(action: Any) -> bool:
+    """Return whether a class draws negative scales, or an element has one, or symbols that may be."""
+    if isinstance(action, type) or not action.sign:
+        return action.sign == -1  # type: ignore[attr-defined, no-any-return]
+    try:
+        return bool((np.asarray(action.parameter, dtype=np.float64) < 0).any())
+    except (TypeError, ValueError):
+        return True
+
+
+def form_of(action: Any, shape: tuple[int, ...], signed: bool) -> Form:
     """Return the form of the array, of this shape, that a class of actions moves."""
     inputs = [1] if action.constant_over_positions else list(range(1, len(shape)))
     axes = [] if action.axis is None else AXES.get(action.axis, inputs)
     along = fresh(shape, axes)
-    return Scaled(Fraction(1), action.sign == -1, along, DELTA) if action.sign else Shifted(SHIFT, along)
+    return Scaled(Fraction(1), signed, along, DELTA) if action.sign else Shifted(SHIFT, along)
 
 
 def _invariant(graph: Graph, answers: list[Answer]) -> dict[str, Any]:
@@ -79,7 +102,11 @@ def _invariant(graph: Graph, answers: list[Answer]) -> dict[str, Any]:
     text = f"by the rules of its {count} operators the outputs do not change" + (
         " at eps = 0" if places else ""
     )
-    proof = Proof(text, r"f(T(W, X)) = f(W, X)", "", 0, 0, 0, how="every size")
+    sizes, how = (0, 0, 0), "every size"
+    if any(answer.single for answer in answers):
+        weight, data = shapes(graph)
+        sizes, how = (weight[0], data[1], data[0]), "this size, since it has an axis of size 1"
+    proof = Proof(text, r"f(T(W, X)) = f(W, X)", "", *sizes, how=how)
     return {"kind": Kind.UP_TO_EPS if places else Kind.INVARIANT, "proof": proof, "reason": places}
 
 

@@ -9,18 +9,23 @@ from torch.utils import _pytree as pytree
 
 from normgeom.invariance.graph.abstract.forms import UNCHANGED, Form, Lost, Scaled, Unknown
 from normgeom.invariance.graph.abstract.operand import Operand
-from normgeom.invariance.graph.abstract.rules import RULES, Call
+from normgeom.invariance.graph.abstract.rules import RULES, Call, understood
 from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
 from normgeom.invariance.graph.exported import Graph, describe, operator
+
+REDUCES = ("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.linalg_vector_norm")
+KEEPS_SINGLE = ("aten.unsqueeze", "getitem")
+COMPARES = tuple(f"aten.{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne"))
 
 
 @dataclass(eq=False)
 class Answer:
-    """How the outputs answer, and where an eps meets what is scaled."""
+    """How the outputs answer, where an eps meets what is scaled, and whether an axis of size 1 was met."""
 
     form: Form
     shape: tuple[int, ...]
     met: list[EpsPlace] = field(default_factory=list)
+    single: bool = False
 
 
 def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
@@ -37,16 +42,37 @@ def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
         if node in graph.inputs:
             held = graph.inputs[node]
             forms[node] = {"weight": weight, "data": data}[held] if isinstance(held, str) else UNCHANGED
-            keys[node] = numbered.setdefault(node.name, len(numbered))
+            keys[node] = ("node", numbered.setdefault(node.name, len(numbered)))
             continue
         structure = pytree.tree_map_only(fx.Node, keys.__getitem__, (node.args, dict(node.kwargs)))
-        keys[node] = numbered.setdefault((operator(node), repr(structure)), len(numbered))
-        if node in places and _scaled(first := forms[node.all_input_nodes[0]]):
+        keys[node] = ("node", numbered.setdefault((str(node.target), repr(structure)), len(numbered)))
+        if node in places and _adds_eps_alone(node) and _scaled(first := forms[node.all_input_nodes[0]]):
             met.append(places[node])
             forms[node] = first
         else:
             forms[node] = _answer(node, forms, keys)
-    return Answer(forms[graph.output], tuple(graph.output.meta["val"].shape), met)
+    single = any(_meets_single(node, graph) and forms[node] != UNCHANGED for node in graph.needed)
+    return Answer(forms[graph.output], _shape(graph.output), met, single)
+
+
+def _adds_eps_alone(node: fx.Node) -> bool:
+    """Whether a node does no more than add an eps or bound by one: no factor, no upper bound, no new axes."""
+    alone = all(bound is None for bound in node.args[2:]) and not node.kwargs
+    return alone and _shape(node) == _shape(node.all_input_nodes[0])
+
+
+def _meets_single(node: fx.Node, graph: Graph) -> bool:
+    """Whether a node has an axis that may be of size 1 at this size alone, so that its law looks simpler.
+
+    The axes that a reduction keeps and those put in for broadcasting are of size 1 at every size.
+    """
+    ones = _shape(node).count(1)
+    if node in graph.inputs or operator(node) in KEEPS_SINGLE or "keepdim" in node.kwargs:
+        return node in graph.inputs and ones > 0
+    kept = (len(node.args) > 2 and node.args[2] is True) or (len(node.args) > 3 and node.args[3] is True)
+    return not (kept and operator(node) in REDUCES) and ones > max(
+        (_shape(source).count(1) for source in node.all_input_nodes), default=0
+    )
 
 
 def _scaled(form: Any) -> bool:
@@ -69,7 +95,8 @@ def _answer(node: fx.Node, forms: dict[fx.Node, Any], keys: dict[fx.Node, Any]) 
     if rule is None:
         return Unknown(f"{describe(node)}: there is no rule for it")
     try:
-        found = rule(_call(node, forms, keys))
+        refuse_cast(node)
+        found = rule(understood(_call(node, forms, keys)))
     except Lost as why:
         return Unknown(f"{describe(node)}: {why}")
     return (
@@ -77,6 +104,25 @@ def _answer(node: fx.Node, forms: dict[fx.Node, Any], keys: dict[fx.Node, Any]) 
         if (isinstance(found, list))
         else found
     )
+
+
+def refuse_cast(node: fx.Node) -> None:
+    """Raise Lost where the action moves what is cast to integers, or to a type that float32 is wider than."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or operator(node) in COMPARES:
+        return
+    if not value.is_floating_point():
+        raise Lost(f"its result is of type {value.dtype}, which rounds what the action moves")
+    widths = [torch.finfo(value.dtype).bits, *_widths(node)]
+    if widths[0] < 32 and widths[0] < max(widths):
+        raise Lost(f"a cast to {value.dtype} rounds what the action moves")
+
+
+def _widths(node: fx.Node) -> list[int]:
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    return [
+        torch.finfo(v.dtype).bits for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()
+    ]
 
 
 def _call(node: fx.Node, forms: dict[fx.Node, Any], keys: dict[fx.Node, Any]) -> Call:

@@ -133,8 +133,8 @@ def _convolved(x: Operand, weight: Operand, options: tuple[Any, ...], shape: Sha
     raise Lost("a convolution of two factors of which one is shifted")
 
 
-def pooled(x: Operand, axes: int, padded: bool, shape: Shape, key: Any) -> Form:
-    """A mean over windows of the last axes."""
+def pooled(x: Operand, axes: int, plain: bool, shape: Shape, key: Any) -> Form:
+    """A mean over windows of the last axes; of a constant it is that constant if it is `plain`."""
     form, over = x.form, set(range(len(shape) - axes, len(shape)))
     if isinstance(form, Scaled):
         if varies(form.along) & over:
@@ -142,6 +142,6 @@ def pooled(x: Operand, axes: int, padded: bool, shape: Shape, key: Any) -> Form:
         return form
     if not isinstance(form, Shifted):
         raise Lost("it sums what is unknown")
-    if not padded and not varies(form.along) & over:
+    if plain and not varies(form.along) & over:
         return form
     return Shifted((key, form.label, form.along), fresh(shape, varies(form.along) | over))

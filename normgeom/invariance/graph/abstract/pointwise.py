@@ -1,5 +1,6 @@
 """Rules of operators that act entry by entry: one line or two an operator."""
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -100,10 +101,19 @@ def raised(x: Operand, exponent: Any) -> Form:
     form = x.form
     if not isinstance(form, Scaled):
         raise Lost("a power of what the action shifts")
-    power = Fraction(exponent).limit_denominator(10**6)
+    power = simple_fraction(exponent)
     if form.odd and power.denominator != 1:
         raise Lost("a root of what may change its sign")
     return form.to(form.power * power, form.odd and power % 2 == 1)
+
+
+def simple_fraction(exponent: Any) -> Fraction:
+    """The fraction that an exponent in the code is the floating-point number of."""
+    if isinstance(exponent, int | float | Fraction) and math.isfinite(exponent):
+        power = Fraction(exponent).limit_denominator(10**6)
+        if float(power) == float(exponent):
+            return power
+    raise Lost(f"the exponent {exponent} is no simple fraction")
 
 
 def size(x: Operand) -> Form:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import torch
+
 from normgeom.invariance.graph.abstract import linear, pointwise, shaping
 from normgeom.invariance.graph.abstract.forms import UNCHANGED, Form, Lost, Scaled
 from normgeom.invariance.graph.abstract.operand import Operand
@@ -62,6 +64,26 @@ def number(value: Any) -> Operand:
     return Operand(UNCHANGED, (), ("number", value), is_zero=value == 0)
 
 
+READ = frozenset((
+    "dim", "keepdim", "correction", "min", "max", "value", "ord", "padding", "ceil_mode", "count_include_pad",
+    "divisor_override", "negative_slope", "start", "end", "step",
+))  # fmt: skip
+NO_VALUE = frozenset(("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format", "implicit"))
+NEUTRAL = {"alpha": 1, "beta": 1, "rounding_mode": None, "driver": None}
+
+
+def understood(call: Call) -> Call:
+    """Return a call all of whose options are read by its rule, or change no value but the type's."""
+    for name, value in call.options.items():
+        if name in READ | NO_VALUE or (name == "alpha" and call.key[0] in ("aten.add", "aten.sub")):
+            continue
+        if name not in NEUTRAL or value != NEUTRAL[name]:
+            raise Lost(f"there is no rule for {name}={value}")
+    if any(isinstance(argument, torch.dtype) for argument in call.arguments):
+        raise Lost("there is no rule for another type of the same bits")
+    return call
+
+
 def added(call: Call, sign: int) -> Form:
     """A sum or difference with a factor `alpha`."""
     alpha = call.options.get("alpha", 1)
@@ -106,6 +128,8 @@ def _over_all(rule: Callable[[Operand, tuple[int, ...], bool, str], Form], name:
 
 
 def _spread(call: Call) -> Form:
+    if len(call.arguments) > 2 or isinstance(call.get(1, "dim", None), bool):
+        raise Lost("there is no rule for this form of the variance")
     return linear.spread(call.x, call.dims, bool(call.options.get("keepdim", False)))
 
 
@@ -121,6 +145,8 @@ def _singular_values(call: Call) -> list[Form]:
 
 
 def _vector_length(call: Call) -> Form:
+    if call.get(1, "ord", 2) == 0:
+        raise Lost("the number of entries that differ from 0 is no length")
     dims = call.get(2, "dim", None)
     dims = [dims] if isinstance(dims, int) else list(dims or range(len(call.x.shape)))
     return linear.length(
@@ -129,7 +155,27 @@ def _vector_length(call: Call) -> Form:
 
 
 def _pooled(axes: int) -> Rule:
-    return lambda c: linear.pooled(c.x, axes, any(c.get(3, "padding", (0,))), c.shape, ("pool", *c.key[1:]))
+    def rule(call: Call) -> Form:
+        fills = any(_numbers(call.get(3, "padding", 0))) or bool(call.get(4, "ceil_mode", False))
+        plain = not fills and call.get(6, "divisor_override", None) is None
+        return linear.pooled(call.x, axes, plain, call.shape, ("pool", *call.key[1:]))
+
+    return rule
+
+
+def _numbers(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)
+
+
+def _flipped(call: Call) -> Form:
+    x = call.x
+    for axis in call.arguments[1]:
+        x = Operand(shaping.taken(x, axis, call.shape, call.key, keeps=True), x.shape, x.key)
+    return x.form
+
+
+def _transposed(call: Call) -> Form:
+    return shaping.permuted(call.x, [1, 0]) if len(call.shape) == 2 else call.x.form
 
 
 def _parts(call: Call) -> list[Form]:
@@ -177,11 +223,11 @@ RULES: dict[str, Rule] = {
     "aten.addmm": lambda c: linear.added_product(c.x, c.y, c.arguments[2], c.shape),
     "aten.convolution": lambda c: linear.convolved(c.x, c.y, c.arguments[2], c.arguments[3:], c.shape),
     "aten.permute": lambda c: shaping.permuted(c.x, c.arguments[1]),
-    "aten.t": lambda c: shaping.permuted(c.x, [1, 0]),
+    "aten.t": _transposed,
     "aten.expand": lambda c: shaping.expanded(c.x, c.shape),
     "aten.slice": lambda c: shaping.taken(c.x, c.get(1, "dim", 0), c.shape, c.key, keeps=True),
     "aten.select": lambda c: shaping.taken(c.x, c.get(1, "dim", 0), c.shape, c.key, keeps=False),
-    "aten.flip": lambda c: shaping.taken(c.x, c.arguments[1][0], c.shape, c.key, keeps=True),
+    "aten.flip": _flipped,
     "aten.cat": lambda c: shaping.joined(c.arguments[0], c.get(1, "dim", 0), c.shape, new=False),
     "aten.stack": lambda c: shaping.joined(c.arguments[0], c.get(1, "dim", 0), c.shape, new=True),
     "aten.split_with_sizes": _parts,
