@@ -12,7 +12,7 @@ import torch
 from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
 from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
-from normgeom.invariance.verdict import Kind, Verdict, subject
+from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
 from normgeom.layers import Layer, ModuleLayer, convolution_of
 from normgeom.norms import check_shapes
 
@@ -223,7 +223,7 @@ def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.d
     if not torch.equal(first, second):
         return (
             f"{layer.name} gives different outputs for equal inputs (random numbers, or buffers that a call "
-            "changes), so it is not a function of weight and data"
+            f"changes), {NOT_A_FUNCTION}"
         )
     exact = weight.to(wide), data.to(wide)
     outputs = evaluate(layer, *exact, seed=0)
