@@ -1,4 +1,4 @@
-"""The constants that a graph compares with or bounds by, and the scales of a point at which they matter.
+"""The constants that a graph compares with or bounds by.
 
 Random points may all lie on one side of a constant, where a layer has a law that it does not have elsewhere.
 """
@@ -8,16 +8,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from normgeom.invariance.graph.exported import Graph, NoGraph, ancestors, operator
+from normgeom.invariance.graph.exported import Graph, ancestors, operator
 
 BOUNDED = ("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.maximum", "aten.minimum", "aten.hardtanh")
 COMPARED = ("aten.gt", "aten.ge", "aten.lt", "aten.le", "aten.eq", "aten.ne")
 PASSES = ("aten.clone", "aten.alias", "aten.detach", "aten._to_copy", "aten.lift_fresh_copy", "aten.expand",
           "aten.view", "aten.unsqueeze", "aten.abs", "aten.reshape")  # fmt: skip
 FILLS = {"aten.full": 1, "aten.full_like": 1, "aten.scalar_tensor": 0}
-AROUND = (0.25, 1.0, 4.0)
-FAR = (1e-12, 1e12)
-MOST = 4  # constants whose surroundings are tried
 
 
 def constants_of(graph: Graph, argument: Any) -> list[float]:
@@ -32,28 +29,12 @@ def constants_of(graph: Graph, argument: Any) -> list[float]:
     return [float(argument)] if isinstance(argument, int | float) else []
 
 
-def bounds(graph: Graph | NoGraph | None) -> tuple[float, ...]:
+def bounds(graph: Graph) -> tuple[float, ...]:
     """Return the sizes of the finite constants but 0 that what depends on weight or data is held against."""
-    if not isinstance(graph, Graph):
-        return ()
     if "bounds" not in graph.found:
         sizes = [abs(v) for node in graph.needed for v in _held_against(graph, node)]
         graph.found["bounds"] = tuple(sorted({s for s in sizes if 0 < s < float("inf")}))
     return graph.found["bounds"]
-
-
-def scales_at(constants: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the factors of a point of ordinary size that put it around constants, and far from them.
-
-    A constant may stand against a square, so the surroundings of its root are among them.
-
-    >>> scales_at((100.0,))
-    (2.5, 10.0, 25.0, 40.0, 100.0, 400.0, 1e-12, 1000000000000.0)
-    """
-    if not constants:
-        return ()
-    near = {k * size for c in constants[-MOST:] for size in (c, c**0.5) for k in AROUND}
-    return (*sorted(near), *FAR)
 
 
 def _held_against(graph: Graph, node: fx.Node) -> list[float]:

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from normgeom.invariance.graph.bounds import constants_of
-from normgeom.invariance.graph.exported import Graph, operator, place
+from normgeom.invariance.graph.bounds import bounds, constants_of
+from normgeom.invariance.graph.exported import Graph, NoGraph, operator, place
 
 LARGEST = 1e-2  # a larger one counts where the layer declares it
 ADDS = ("aten.add",)
@@ -58,6 +58,13 @@ def eps_places(graph: Graph) -> list[EpsPlace]:
         found = [_place(graph, node) for node in graph.needed if node not in graph.inputs]
         graph.found["eps"] = [p for p in found if p is not None and _reaches_root(graph, p.node)]
     return graph.found["eps"]
+
+
+def bounds_but_eps(graph: Graph | NoGraph | None) -> tuple[float, ...]:
+    """Return the constants that a graph bounds by or compares with, but for those that are an eps."""
+    if not isinstance(graph, Graph):
+        return ()
+    return tuple(size for size in bounds(graph) if size not in {p.value for p in eps_places(graph)})
 
 
 def _place(graph: Graph, node: fx.Node) -> EpsPlace | None:
