@@ -47,7 +47,10 @@ def only_signs(layer: Layer, m: Measurement, generator: torch.Generator, seen: L
     """
     base = without_eps(seen or layer)
     nudges = [1 + NUDGE * torch.randn(t.shape, generator=generator).to(t) for t in (m.weight, m.data)]
-    before, nudged = evaluate(base, m.weight, m.data), evaluate(base, m.weight * nudges[0], m.data * nudges[1])
+    before, nudged = (
+        evaluate(base, m.weight, m.data),
+        evaluate(base, m.weight * nudges[0], m.data * nudges[1]),
+    )
     after = measure(base, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype).after
     size = float(before.abs().max()) or 1.0
     return all(float((t - before).abs().max()) <= STILL * size for t in (nudged, after))

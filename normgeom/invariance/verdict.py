@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-
 NOT_A_FUNCTION = "so it is not a function of weight and data"
 
 
@@ -201,11 +200,7 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
     kinds = {v.kind for v in decided if not _below_tolerance(v, decided)}
     if len(kinds) > 1 or len({v.degree for v in decided if v.degree is not None}) > 1:
         said = "\n".join(f"[{', '.join(v.engines)}] {v}" for v in verdicts)
-        raise EnginesDisagree(
-            "engines must agree on every cell; they said:\n"
-            + said
-            + _advice(verdicts)
-        )
+        raise EnginesDisagree("engines must agree on every cell; they said:\n" + said + _advice(verdicts))
     return Verdict(
         layer=decided[0].layer,
         transform=decided[0].transform,

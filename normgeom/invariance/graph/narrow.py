@@ -17,7 +17,9 @@ def without_rounding(verdict: Verdict, graph: Graph | NoGraph | None) -> Verdict
         return verdict
     engine = ", ".join(verdict.engines)
     reason = f"{engine}: holds without rounding, but there is a {cast}, which this engine does not round by"
-    return dataclasses.replace(verdict, kind=Kind.UNDECIDED, reason=reason, proof=None, tolerance=None, error=None)
+    return dataclasses.replace(
+        verdict, kind=Kind.UNDECIDED, reason=reason, proof=None, tolerance=None, error=None
+    )
 
 
 def _narrow_cast(graph: Graph) -> str:
