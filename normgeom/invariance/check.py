@@ -93,11 +93,15 @@ def check(
             return Verdict(kind=Kind.UNDECIDED, reason=reason, **verdict_subject(subject, transform, ""))
         seen = graphs.at(transform) if set(names) & set(ON_GRAPHS) else None
         options: dict[str, dict[str, Any]] = {name: {"graph": seen} for name in ON_GRAPHS}
-        options["numeric"] = {**point, "seen": graph.with_hidden_eps(subject, seen)}
+        options["numeric"] = point | {
+            "seen": graph.with_hidden_eps(subject, seen),
+            "bounds": graph.bounds_but_eps(seen),
+        }
         said = []
         for name in names:
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            said.append(ENGINES[name](subject, transform, generator=fork, **options.get(name, {})))
+            verdict = ENGINES[name](subject, transform, generator=fork, **options.get(name, {}))
+            said.append(graph.without_rounding(verdict, seen) if name in ON_GRAPHS else verdict)
         return settle(said)
 
     return InvarianceRow(subject.name, tuple(cell(t) for t in actions))

@@ -12,7 +12,8 @@ import torch
 from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
 from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
-from normgeom.invariance.verdict import Kind, Verdict, subject
+from normgeom.invariance.scales import broken_at_scales, only_signs
+from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
 from normgeom.layers import Layer, ModuleLayer, convolution_of
 from normgeom.norms import check_shapes
 
@@ -37,6 +38,7 @@ def judge(
     device: str | torch.device = "cpu",
     draws: int = DRAWS,
     seen: Layer | None = None,
+    bounds: tuple[float, ...] = (),
     **sizes: int | None,
 ) -> Verdict:
     """Return the numeric verdict on one cell.
@@ -52,6 +54,7 @@ def judge(
         device: where it is evaluated.
         draws: how many points and elements.
         seen: the layer's graph as a layer, where that shows an eps that the layer does not tell.
+        bounds: constants of the layer's graph around which it may have another law.
         sizes: `units`, `inputs`, `cases` of drawn points.
     """
     about = subject(layer, transform, "numeric")
@@ -76,6 +79,9 @@ def judge(
     confirmed = measured if wide == dtype else [_again(layer, m, generator, wide) for m in measured]
     worst = max(measured, key=_badness)
     decided = _decide(layer, confirmed, generator, seen)
+    if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS) and wide == torch.float64 and bounds:
+        far = broken_at_scales(layer, confirmed[0], generator, bounds, seen)
+        decided = decided if far is None else _broken_at(far)
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
         if worst.tolerance > BLIND:
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
@@ -103,8 +109,16 @@ def _decide(
     if _badness(worst) < UNCLEAR and worst.error < BLIND:
         reason = f"numeric: {worst.error:.2g} is too close to the tolerance to tell rounding from a fault"
         return {"kind": Kind.UNDECIDED, "reason": reason}
+    if only_signs(layer, worst, generator, seen):
+        reason = "numeric: a statistic of 2 values: only a sign survives, so rounding and a fault look alike"
+        return {"kind": Kind.UNDECIDED, "reason": reason}
     degree, flips = _law(measured)
     return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": flips, "witness": worst.witness()}
+
+
+def _broken_at(m: Measurement) -> dict[str, Any]:
+    """The evidence of a change at a scale of the point where a constant of the code matters."""
+    return {"kind": Kind.NOT_INVARIANT, "error": m.error, "tolerance": m.tolerance, "witness": m.witness()}
 
 
 def _again(layer: Layer, m: Measurement, generator: torch.Generator, dtype: torch.dtype) -> Measurement:
@@ -223,7 +237,7 @@ def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.d
     if not torch.equal(first, second):
         return (
             f"{layer.name} gives different outputs for equal inputs (random numbers, or buffers that a call "
-            "changes), so it is not a function of weight and data"
+            f"changes), {NOT_A_FUNCTION}"
         )
     exact = weight.to(wide), data.to(wide)
     outputs = evaluate(layer, *exact, seed=0)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+NOT_A_FUNCTION = "so it is not a function of weight and data"
+
 
 class Kind(StrEnum):
     """The four verdicts."""
@@ -189,6 +191,8 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
     Raises:
         EnginesDisagree: if two engines decided differently, with all they said.
     """
+    if no_function := [v for v in verdicts if v.reason.endswith(NOT_A_FUNCTION)]:
+        return no_function[0]
     decided = [v for v in verdicts if v.kind is not Kind.UNDECIDED]
     reasons = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
     if not decided:
@@ -196,12 +200,7 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
     kinds = {v.kind for v in decided if not _below_tolerance(v, decided)}
     if len(kinds) > 1 or len({v.degree for v in decided if v.degree is not None}) > 1:
         said = "\n".join(f"[{', '.join(v.engines)}] {v}" for v in verdicts)
-        raise EnginesDisagree(
-            "engines must agree on every cell; they said:\n"
-            + said
-            + "\nCheck that statistics() is a function "
-            "of (weight, data) alone and is written with operators only."
-        )
+        raise EnginesDisagree("engines must agree on every cell; they said:\n" + said + _advice(verdicts))
     return Verdict(
         layer=decided[0].layer,
         transform=decided[0].transform,
@@ -217,6 +216,15 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
         engines=tuple(e for v in decided for e in v.engines),
         mode=decided[0].mode,
         reason=reasons,
+    )
+
+
+def _advice(verdicts: Sequence[Verdict]) -> str:
+    """What to look at where engines disagree: statistics, if there are any."""
+    if not any({"exact", "symbolic"} & set(v.engines) for v in verdicts):
+        return ""
+    return (
+        "\nCheck that statistics() is a function of (weight, data) alone and is written with operators only."
     )
 
 

@@ -4,6 +4,7 @@ Equality to 40 digits at several points and elements is an identity but for a co
 change is a counterexample.
 """
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import torch
 
 from normgeom.invariance._points import DEGREES, NotExact
 from normgeom.invariance.graph.digits import NoValue, precision
-from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
+from normgeom.invariance.graph.eps_places import EpsPlace, bounds_but_eps, eps_places
 from normgeom.invariance.graph.evaluate import refuse_unknown, size
 from normgeom.invariance.graph.exported import Graph, NoGraph, operator
 from normgeom.invariance.graph.samples import SAME, Sample, element_at, outputs_at, rational_point, sample
+from normgeom.invariance.scales import scales_at
 from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
 from normgeom.layers import Layer
 
@@ -66,9 +68,26 @@ def _decide(graph: Graph, layer: Layer, transform: Any, generator: torch.Generat
         samples.append(here)
     if not samples:
         raise NoValue("the layer has no value at the points drawn")
+    constants = {p.node: 0.0 for p in places}
+    far = _broken_at_scales(graph, samples[0], constants)
+    if far is not None:
+        return {"kind": Kind.NOT_INVARIANT, "witness": far.witness()}
     if max(s.change for s in samples) > SAME or _change_with(graph, samples[0], _enlarged(places)) > SAME:
         return _up_to_eps(places, max(s.change for s in samples))
     return {"kind": Kind.INVARIANT, "tolerance": float(SAME), "proof": _proof(graph, samples)}
+
+
+def _broken_at_scales(graph: Graph, here: Sample, constants: dict[Any, float]) -> Sample | None:
+    """The point scaled to where a constant of the code matters, if the outputs change there without eps."""
+    for factor in map(Fraction, scales_at(bounds_but_eps(graph))):
+        for weight, data in ((here.weight * factor, here.data), (here.weight, here.data * factor)):
+            try:
+                bare = sample(graph, here.element, weight, data, constants=constants)
+                if bare.change > SEEN:
+                    return sample(graph, here.element, weight, data)
+            except NoValue:
+                continue
+    return None
 
 
 def _points(graph: Graph, layer: Layer, generator: torch.Generator) -> list[tuple[Any, Any, Any]]:

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from normgeom.invariance.graph.exported import Graph, operator, place
+from normgeom.invariance.graph.bounds import bounds, constants_of
+from normgeom.invariance.graph.exported import Graph, NoGraph, operator, place
 
-LARGEST = 1e-3
+LARGEST = 1e-2  # a larger one counts where the layer declares it
 ADDS = ("aten.add",)
 BOUNDS = ("aten.clamp", "aten.clamp_min", "aten.maximum")
 ROOTS = ("aten.rsqrt", "aten.sqrt", "aten.reciprocal", "aten.div", "aten.pow", "aten.log")
@@ -59,6 +60,13 @@ def eps_places(graph: Graph) -> list[EpsPlace]:
     return graph.found["eps"]
 
 
+def bounds_but_eps(graph: Graph | NoGraph | None) -> tuple[float, ...]:
+    """Return the constants that a graph bounds by or compares with, but for those that are an eps."""
+    if not isinstance(graph, Graph):
+        return ()
+    return tuple(size for size in bounds(graph) if size not in {p.value for p in eps_places(graph)})
+
+
 def _place(graph: Graph, node: fx.Node) -> EpsPlace | None:
     """The eps of one node, None if it has none."""
     name = operator(node)
@@ -71,13 +79,12 @@ def _place(graph: Graph, node: fx.Node) -> EpsPlace | None:
 
 
 def _small(graph: Graph, argument: Any) -> float | None:
-    """A constant or a parameter of one number that is small and positive."""
-    if isinstance(argument, fx.Node):
-        held = graph.inputs.get(argument)
-        if not isinstance(held, torch.Tensor) or held.numel() != 1:
-            return None
-        argument = float(held.detach())
-    return argument if isinstance(argument, float) and 0 < argument <= LARGEST else None
+    """A constant or a parameter of one number that is positive, and small or declared by the layer."""
+    values = constants_of(graph, argument)
+    if len(values) != 1 or isinstance(argument, int):
+        return None
+    small = 0 < values[0] <= LARGEST or (values[0] > 0 and values[0] in graph.declared)
+    return values[0] if small else None
 
 
 def nonnegative(graph: Graph, node: Any) -> bool:

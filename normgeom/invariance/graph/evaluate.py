@@ -64,7 +64,7 @@ def _called(
     """Apply the rule of one node."""
     arguments, options = pytree.tree_map_only(fx.Node, values.__getitem__, (node.args, dict(node.kwargs)))
     if node in constants:
-        arguments = (arguments[0], constants[node], *arguments[2:])
+        arguments = (arguments[0], objects(arithmetic.constant(constants[node])), *arguments[2:])
     try:
         result = RULES[operator(node)](arithmetic, *arguments, **options)
     except decimal.InvalidOperation as why:

@@ -39,6 +39,7 @@ class Graph:
         inputs: for every placeholder `weight`, `data` or the value that it holds.
         output: the node of the outputs.
         changed: the buffers that a call changes, by the node of their new value.
+        declared: the eps that the layer and its parts tell.
         found: what engines have found out about the graph, kept for the next transform.
     """
 
@@ -46,6 +47,7 @@ class Graph:
     inputs: dict[fx.Node, Any]
     output: fx.Node
     changed: dict[fx.Node, str]
+    declared: frozenset[float] = frozenset()
     found: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -145,6 +147,7 @@ def export(layer: Layer, weight: tuple[int, ...], data: tuple[int, ...]) -> Grap
     except FAILURES as why:
         raise NoGraph(f"{layer.name} cannot be exported: {_said(why)}{_raised_at(why)}") from why
     graph = _read(program)
+    graph.declared = _declared_eps(layer)
     _refuse_changing_buffers(graph)
     return graph
 
@@ -176,6 +179,13 @@ def _refuse_changing_buffers(graph: Graph) -> None:
             raise NoGraph(
                 f"the outputs depend on the buffer {own}, which {describe(node)} changes: fix it first"
             )
+
+
+def _declared_eps(layer: Layer) -> frozenset[float]:
+    """The eps that a layer tells, and those that its parts have as attributes."""
+    parts = list(layer.module.modules()) if isinstance(layer, ModuleLayer) else []
+    told = [layer.eps, *(getattr(part, "eps", None) for part in parts)]
+    return frozenset(float(eps) for eps in told if isinstance(eps, int | float | torch.Tensor))
 
 
 def _flat(name: str) -> str:

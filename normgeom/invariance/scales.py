@@ -1,0 +1,64 @@
+"""The scales of a point at which a constant of the code or a lone sign decides, in floating point."""
+
+import torch
+
+from normgeom.invariance.measure import Measurement, evaluate, measure
+from normgeom.layers import Layer
+
+FACTORS_AROUND = (0.25, 1.0, 4.0)
+FAR = (1e-12, 1e12)
+MOST = 4  # constants whose surroundings are tried
+CLEAR = 64.0  # tolerances: far points are ill-conditioned, and a constant that matters changes much more
+NUDGE, STILL = 1e-3, 1e-9
+
+
+def scales_at(constants: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the factors of a point of ordinary size that put it around constants, and far from them.
+
+    A constant may stand against a square, so the surroundings of its root are among them.
+
+    >>> scales_at((100.0,))
+    (2.5, 10.0, 25.0, 40.0, 100.0, 400.0, 1e-12, 1000000000000.0)
+    """
+    if not constants:
+        return ()
+    near = {k * size for c in constants[-MOST:] for size in (c, c**0.5) for k in FACTORS_AROUND}
+    return (*sorted(near), *FAR)
+
+
+def broken_at_scales(
+    layer: Layer, m: Measurement, generator: torch.Generator, bounds: tuple[float, ...], seen: Layer | None
+) -> Measurement | None:
+    """Return a measurement near one of the bounds where neither rounding nor eps explains the change."""
+    base = without_eps(seen or layer)
+    for factor in scales_at(bounds):
+        for at in ((m.weight * factor, m.data), (m.weight, m.data * factor)):
+            bare = measure(base, m.element, *at, generator=generator, wide=m.weight.dtype)
+            finite = bool(bare.before.isfinite().all() and bare.after.isfinite().all())
+            if finite and bare.excess(bare.before) > CLEAR:
+                return measure(layer, m.element, *at, generator=generator, wide=m.weight.dtype)
+    return None
+
+
+def only_signs(layer: Layer, m: Measurement, generator: torch.Generator, seen: Layer | None) -> bool:
+    """Whether the outputs without eps are constant around the point: a statistic of 2 values leaves a sign.
+
+    Then a change as small as rounding of what is divided away says nothing, and its condition is not seen.
+    """
+    base = without_eps(seen or layer)
+    nudges = [1 + NUDGE * torch.randn(t.shape, generator=generator).to(t) for t in (m.weight, m.data)]
+    before, nudged = (
+        evaluate(base, m.weight, m.data),
+        evaluate(base, m.weight * nudges[0], m.data * nudges[1]),
+    )
+    after = measure(base, m.element, m.weight, m.data, generator=generator, wide=m.weight.dtype).after
+    size = float(before.abs().max()) or 1.0
+    return all(float((t - before).abs().max()) <= STILL * size for t in (nudged, after))
+
+
+def without_eps(layer: Layer) -> Layer:
+    """Return a layer with eps 0, or as it is if it has none or does not let it be set."""
+    try:
+        return layer.with_eps(0.0) if layer.eps else layer
+    except (AttributeError, TypeError, ValueError):
+        return layer
