@@ -19,7 +19,7 @@ ALLOWED = {
     "layers": {"_types", "norms"},
     "points": {"norms"},
     "processes": set(),
-    "invariance": {"_types", "norms", "transforms", "layers", "report"},
+    "invariance": {"_types", "_actions", "norms", "transforms", "layers", "report"},
     "geometry": {"_types", "norms", "transforms", "processes"},
     "variants": {"_types", "norms", "layers"},
     "testing": {"", "_types", "norms", "transforms", "layers", "invariance"},
