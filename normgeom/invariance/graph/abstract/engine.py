@@ -80,7 +80,7 @@ def _answer_to(graph: Graph, action: Any) -> Answer:
 def may_be_negative(action: Any) -> bool:
     """Return whether a class draws negative scales, or an element has one, or symbols that may be."""
     if isinstance(action, type) or not action.sign:
-        return action.sign == -1  # type: ignore[attr-defined, no-any-return]
+        return action.sign == -1
     try:
         return bool((np.asarray(action.parameter, dtype=np.float64) < 0).any())
     except (TypeError, ValueError):
