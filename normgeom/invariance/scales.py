@@ -13,7 +13,7 @@ NUDGE, STILL = 1e-3, 1e-9
 
 
 def scales_at(constants: tuple[float, ...], usual: float) -> tuple[float, ...]:
-    """Return the factors of a point with summed inputs up to `usual` that put it around constants, and far from them.
+    """Return the factors that put a point, of summed inputs up to `usual`, around constants and far off.
 
     A constant may stand against a square, so the surroundings of its root are among them.
 
