@@ -2,27 +2,29 @@
 
 import torch
 
-from normgeom.invariance.measure import Measurement, evaluate, measure
+from normgeom.invariance.measure import Measurement, evaluate, measure, size_of_summed_inputs
 from normgeom.layers import Layer
 
-FACTORS_AROUND = (0.25, 1.0, 4.0)
+FACTORS_AROUND = (0.25, 2.0, 4.0)
 FAR = (1e-12, 1e12)
 MOST = 4  # constants whose surroundings are tried
 CLEAR = 64.0  # tolerances: far points are ill-conditioned, and a constant that matters changes much more
 NUDGE, STILL = 1e-3, 1e-9
 
 
-def scales_at(constants: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the factors of a point of ordinary size that put it around constants, and far from them.
+def scales_at(constants: tuple[float, ...], usual: float) -> tuple[float, ...]:
+    """Return the factors that put a point, of summed inputs up to `usual`, around constants and far off.
 
     A constant may stand against a square, so the surroundings of its root are among them.
 
-    >>> scales_at((100.0,))
-    (2.5, 10.0, 25.0, 40.0, 100.0, 400.0, 1e-12, 1000000000000.0)
+    >>> scales_at((100.0,), 2.0)
+    (1.25, 10.0, 12.5, 20.0, 100.0, 200.0, 1e-12, 1000000000000.0)
     """
     if not constants:
         return ()
-    near = {k * size for c in constants[-MOST:] for size in (c, c**0.5) for k in FACTORS_AROUND}
+    near = {
+        k * size / (usual or 1.0) for c in constants[-MOST:] for size in (c, c**0.5) for k in FACTORS_AROUND
+    }
     return (*sorted(near), *FAR)
 
 
@@ -31,7 +33,7 @@ def broken_at_scales(
 ) -> Measurement | None:
     """Return a measurement near one of the bounds where neither rounding nor eps explains the change."""
     base = without_eps(seen or layer)
-    for factor in scales_at(bounds):
+    for factor in scales_at(bounds, size_of_summed_inputs(m.weight, m.data)):
         for at in ((m.weight * factor, m.data), (m.weight, m.data * factor)):
             bare = measure(base, m.element, *at, generator=generator, wide=m.weight.dtype)
             finite = bool(bare.before.isfinite().all() and bare.after.isfinite().all())

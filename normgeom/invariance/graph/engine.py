@@ -16,6 +16,7 @@ from normgeom.invariance.graph.eps_places import EpsPlace, bounds_but_eps, eps_p
 from normgeom.invariance.graph.evaluate import refuse_unknown, size
 from normgeom.invariance.graph.exported import Graph, NoGraph, operator
 from normgeom.invariance.graph.samples import SAME, Sample, element_at, outputs_at, rational_point, sample
+from normgeom.invariance.measure import size_of_summed_inputs
 from normgeom.invariance.scales import scales_at
 from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
 from normgeom.layers import Layer
@@ -79,7 +80,9 @@ def _decide(graph: Graph, layer: Layer, transform: Any, generator: torch.Generat
 
 def _broken_at_scales(graph: Graph, here: Sample, constants: dict[Any, float]) -> Sample | None:
     """The point scaled to where a constant of the code matters, if the outputs change there without eps."""
-    for factor in map(Fraction, scales_at(bounds_but_eps(graph))):
+    arrays = (torch.tensor(array.astype(float)) for array in (here.weight, here.data))
+    factors = scales_at(bounds_but_eps(graph), size_of_summed_inputs(*arrays))
+    for factor in map(Fraction, factors):
         for weight, data in ((here.weight * factor, here.data), (here.weight, here.data * factor)):
             try:
                 bare = sample(graph, here.element, weight, data, constants=constants)
