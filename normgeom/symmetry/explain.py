@@ -1,0 +1,116 @@
+"""Which symmetry it is, in the words of the field, from signs, modules and names; the numbers decide, not these."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+_QUERY = re.compile(r"(^|_)(q|query|wq|q_proj|q_lin|q_norm|query_key)(_|$)")
+_KEY = re.compile(r"(^|_)(k|key|wk|k_proj|k_lin|k_norm)(_|$)")
+_VALUE = re.compile(r"(^|_)(v|value|wv|v_proj|v_lin)(_|$)")
+_STACKED = ("in_proj", "c_attn", "qkv")
+
+
+class Reading(NamedTuple):
+    """A rule in a few words, and the sentence."""
+
+    rule: str
+    why: str
+
+
+def explain_single(model: nn.Module, parameter: str, dead: bool, norms: Mapping[str, bool]) -> str:
+    """Return why a block can be scaled by itself."""
+    if dead:
+        return "dead parameter: the outputs do not depend on it"
+    owner = parameter.rpartition(".")[0]
+    if norms.get(owner):
+        return "scale invariant: a later norm divides the length of this gain out"
+    return "scale invariant: a norm divides its length out"
+
+
+def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping[str, bool]) -> Reading:
+    """Return the rule of a joint scale symmetry and a sentence.
+
+    Args:
+        model: the model.
+        exponents: by the label of a block.
+        norms: by the name of a module, whether it holds gains and biases only.
+    """
+    up = [name for name, power in exponents.items() if power > 0]
+    down = [name for name, power in exponents.items() if power < 0]
+    if not down:
+        return _all_one_way(model, up)
+    if _role(up) == "query" and _role(down) == "key" or _role(up) == "key" and _role(down) == "query":
+        return Reading("Q/K pair", f"the scores are products of queries and keys: {_and(up)} times c, {_and(down)} over c")
+    gains = [side for side in (up, down) if all(norms.get(_owner(name)) for name in side)]
+    if len(gains) == 1:
+        gain, weights = (up, down) if gains[0] is up else (down, up)
+        return Reading("gain/next weight pair", f"what {_and(gain)} put(s) out is read by {_and(weights)} alone")
+    if _role(up) == "value" or _role(down) == "value":
+        value, out = (up, down) if _role(up) == "value" else (down, up)
+        return Reading("V/O pair", f"the attention output is linear in the values: {_and(value)} times c, {_and(out)} over c")
+    if _writers(model, exponents) > 2:
+        return Reading("residual stream with its readers", f"{_and(up)} times c, {_and(down)} over c: what is added to the stream, against what reads it")
+    return Reading(
+        "relu pair",
+        f"consecutive layers, {_and(up)} times c and {_and(down)} over c: what lies between them is positively "
+        "homogeneous (relu, leaky relu, abs, a gate or nothing)",
+    )
+
+
+def explain_shift(exponents: Mapping[str, int]) -> Reading:
+    """Return the rule of a joint shift and a sentence."""
+    gain = [name for name, power in exponents.items() if power > 0]
+    loss = [name for name, power in exponents.items() if power < 0]
+    if gain and loss:
+        return Reading("added tensors", f"{_and(gain)} and {_and(loss)} are added: what one gains the other loses")
+    return Reading("joint shift", f"{_and(gain or loss)} can be shifted together")
+
+
+def _all_one_way(model: nn.Module, names: Sequence[str]) -> Reading:
+    embeds = [n for n in names if isinstance(_module(model, n), (nn.Embedding, nn.EmbeddingBag))]
+    if embeds or _writers(model, names) > 2:
+        return Reading(
+            "residual stream: embeddings with all residual writers" if embeds else "residual stream: all writers",
+            f"all that is added to the residual stream, which only norms read: {_and(names)}",
+        )
+    return Reading("one norm", f"{_and(names)} are added before one norm, which divides their common length out")
+
+
+def _writers(model: nn.Module, names: Sequence[str] | Mapping[str, int]) -> int:
+    """How many modules with weights, norms too, hold these blocks."""
+    return len({_owner(name) for name in names})
+
+
+def _role(names: Sequence[str]) -> str:
+    """`query`, `key` or `value` if all names say so, by name or by place in a stacked tensor."""
+    roles = {_role_of(name) for name in names}
+    return roles.pop() if len(roles) == 1 else ""
+
+
+def _role_of(label: str) -> str:
+    name, _, index = label.partition("[")
+    words = name.split(".")
+    if index and any(word.startswith(_STACKED) for word in words):
+        start = int(re.findall(r"(\d+):", index)[0])
+        stop = int(re.findall(r":(\d+)", index)[-1])
+        return ("query", "key", "value")[min(2, start // max(stop - start, 1))]
+    for word in reversed(words):
+        for role, pattern in (("query", _QUERY), ("key", _KEY), ("value", _VALUE)):
+            if pattern.search(word):
+                return role
+    return ""
+
+
+def _owner(label: str) -> str:
+    return label.partition("[")[0].rpartition(".")[0]
+
+
+def _module(model: nn.Module, label: str) -> nn.Module:
+    return model.get_submodule(_owner(label).partition(".parametrizations")[0])
+
+
+def _and(names: Sequence[str]) -> str:
+    shown = list(names) if len(names) <= 6 else [*names[:3], f"{len(names) - 4} more", names[-1]]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

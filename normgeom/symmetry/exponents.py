@@ -1,0 +1,176 @@
+"""The vectors of exponents that annihilate slopes: a null space, read as a sparse basis of whole numbers."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy import optimize, sparse
+
+_DENOMINATOR = 12
+_ROUNDING = 1e-5
+_LARGEST_NULL = 1e-5
+_GAP = 10.0
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """A basis of the exponents, and how sure its dimension is.
+
+    Attributes:
+        vectors: whole numbers, one for every column, sparse vectors of ±1 first.
+        smallest_kept: the smallest singular value that counts as not zero, relative to the largest.
+        largest_null: the largest that counts as zero.
+        unread: null directions that no confirmed vector of small whole numbers accounts for.
+    """
+
+    vectors: tuple[tuple[int, ...], ...]
+    smallest_kept: float
+    largest_null: float
+    unread: int
+
+
+def null_exponents(slopes: np.ndarray, confirm: Callable[[tuple[int, ...]], bool]) -> Exponents:
+    """Return a confirmed basis of the k with `slopes @ k = 0`.
+
+    The dimension is read off a gap of the singular values. A gap whose vectors are not all confirmed gives
+    way to the next lower one: a slope of 1e-9 is small, and not zero.
+
+    Args:
+        slopes: (functionals, blocks), no column zero.
+        confirm: whether a finite transform with these exponents leaves the function unchanged.
+
+    >>> slopes = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [1.0, 1.0, 3.0]])  # of f(a b, c)
+    >>> null_exponents(slopes, lambda k: True).vectors
+    ((1, -1, 0),)
+    """
+    size = slopes.shape[1]
+    if not size:
+        return Exponents((), 1.0, 0.0, 0)
+    lengths = np.linalg.norm(slopes, axis=0)
+    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=True)
+    values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
+    best = Exponents((), float(values[-1]), 0.0, 0)
+    levels = _nullities(values)
+    for nullity in levels:
+        basis = integer_basis(directions[size - nullity :].T / lengths[:, None])
+        good = tuple(vector for vector in basis if confirm(vector))
+        kept = float(values[size - nullity - 1]) if nullity < size else 1.0
+        found = Exponents(good, kept, float(values[size - nullity]), nullity - len(good))
+        if not found.unread:
+            return found
+        if len(good) >= len(best.vectors):
+            best = found
+    return best
+
+
+def _nullities(values: np.ndarray) -> list[int]:
+    """The dimensions that a gap of the singular values allows, largest first."""
+    small = [k for k in range(len(values)) if values[k] < _LARGEST_NULL]
+    return [len(values) - k for k in small if k == 0 or values[k - 1] > _GAP * max(values[k], 1e-300)]
+
+
+def integer_basis(null: np.ndarray) -> list[tuple[int, ...]]:
+    """Return sparse integer vectors that span the columns of `null`; fewer if some are not rational."""
+    reduced, pivots = _reduced_echelon(null.T.copy())
+    rows = [row for row in map(_whole, reduced) if row is not None]
+    if len(rows) < len(reduced):
+        return _sparsest(rows, len(rows))
+    pool = {_signed(row) for row in rows}
+    for column in sorted({int(k) for row in rows for k in np.flatnonzero(row)}):
+        shortest = _shortest(reduced, column)
+        if shortest is not None and _is_member(shortest, reduced, pivots):
+            pool.add(_signed(shortest))
+    for _ in range(2):
+        chosen = _sparsest(list(pool), len(rows))
+        pool |= _sums(chosen)
+    return _sparsest(list(pool), len(rows))
+
+
+def _reduced_echelon(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Gauss and Jordan with complete pivoting: the identity at the pivots."""
+    pivots: list[int] = []
+    for k in range(len(rows)):
+        rest = np.abs(rows[k:])
+        rest[:, pivots] = 0.0
+        i, j = np.unravel_index(int(rest.argmax()), rest.shape)
+        rows[[k, k + i]] = rows[[k + i, k]]
+        rows[k] /= rows[k, j]
+        others = np.arange(len(rows)) != k
+        rows[others] -= np.outer(rows[others, j], rows[k])
+        pivots.append(int(j))
+    return rows, pivots
+
+
+def _whole(row: np.ndarray) -> tuple[int, ...] | None:
+    """The smallest multiple of whole numbers, or None if the row is not one of small fractions."""
+    parts = [Fraction(float(x)).limit_denominator(_DENOMINATOR) for x in row]
+    if max(abs(float(part) - x) for part, x in zip(parts, row, strict=True)) > _ROUNDING:
+        return None
+    factor = math.lcm(*(part.denominator for part in parts))
+    whole = [int(part * factor) for part in parts]
+    divisor = math.gcd(*whole)
+    return tuple(x // divisor for x in whole) if divisor else None
+
+
+def _shortest(rows: np.ndarray, column: int) -> tuple[int, ...] | None:
+    """The vector of least sum of magnitudes in the span whose entry at a column is 1: a linear program."""
+    used = np.flatnonzero(np.abs(rows).max(0) > _ROUNDING)
+    count, size = len(rows), len(used)
+    span = sparse.csr_array(np.round(rows[:, used].T, 9))
+    identity = sparse.eye_array(size, format="csr")
+    found = optimize.linprog(
+        np.concatenate([np.zeros(count), np.ones(size)]),
+        A_ub=sparse.vstack([sparse.hstack([span, -identity]), sparse.hstack([-span, -identity])]),
+        b_ub=np.zeros(2 * size),
+        A_eq=np.concatenate([rows[:, column], np.zeros(size)])[None],
+        b_eq=[1.0],
+        bounds=[(None, None)] * count + [(0, None)] * size,
+    )
+    return _whole(found.x[:count] @ rows) if found.success else None
+
+
+def _is_member(vector: Sequence[int], rows: np.ndarray, pivots: list[int]) -> bool:
+    whole = np.asarray(vector, dtype=float)
+    return bool(np.abs(whole[pivots] @ rows - whole).max() < 100 * _ROUNDING)
+
+
+def _sums(vectors: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    """Sums and differences of vectors that share a column."""
+    found = set()
+    table = np.asarray(vectors)
+    for i, one in enumerate(table):
+        for other in table[:i]:
+            if (one * other).any():
+                found |= {_signed(tuple(map(int, v))) for v in (one + other, one - other) if v.any()}
+    return found
+
+
+def _signed(vector: tuple[int, ...]) -> tuple[int, ...]:
+    """The vector or its negative: more positive entries, else the first one positive."""
+    balance = sum((x > 0) - (x < 0) for x in vector)
+    first = next(x for x in vector if x)
+    return tuple(-x for x in vector) if balance < 0 or (balance == 0 and first < 0) else vector
+
+
+def _cost(vector: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
+    large = sum(abs(x) > 1 for x in vector)
+    return large, sum(x != 0 for x in vector), sum(map(abs, vector)), tuple(-abs(x) for x in vector)
+
+
+def _sparsest(vectors: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
+    """The cheapest independent vectors; taking the cheapest first is best for a basis from a given pool."""
+    chosen: list[tuple[int, ...]] = []
+    orthogonal: list[np.ndarray] = []
+    for vector in sorted(vectors, key=lambda v: (*_cost(v), v)):
+        rest = np.asarray(vector, dtype=float)
+        for _ in range(2):
+            for one in orthogonal:
+                rest = rest - (rest @ one) * one
+        if np.linalg.norm(rest) > 1e-6 * np.linalg.norm(vector):
+            orthogonal.append(rest / np.linalg.norm(rest))
+            chosen.append(vector)
+        if len(chosen) == count:
+            break
+    return chosen

@@ -1,0 +1,211 @@
+"""The slopes of the outputs along every move of every block, from a few backward passes at several points.
+
+A random functional u of the outputs has the gradient `g = Jᵀu`, and `<θ_p, g_p> = <u, J θ_p>` for all blocks
+p at once: one backward pass gives one row for all of them, and the column sums of g_p, which are the slopes
+along shifts. As many rows as blocks, and a few more, determine the null space of the radial derivatives.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normgeom.symmetry.partitions import Move, Partition
+from normgeom.symmetry.probe import Probe
+
+_EXTRA_ROWS = 4
+_POINTS = 3
+_DETAILED = 2
+_ROWS = ("radial", "constant", "radial_detailed", "lengths", "reach")
+
+
+@dataclass
+class PartSlopes:
+    """For each part of a partition the largest slope along a move, relative to its gradient, over rows."""
+
+    slopes: dict[Move, np.ndarray] = field(default_factory=dict)
+    reach: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass
+class Slopes:
+    """The slopes of all blocks.
+
+    Attributes:
+        radial: (functionals, blocks), `<θ_p, g_p>`.
+        constant: (functionals, blocks), the sum of g_p: along a shift of all entries by one number.
+        radial_detailed: (a few functionals, blocks), the radial slopes at those of `reach`.
+        lengths: (a few functionals, blocks), `‖g_p‖`.
+        reach: (a few functionals, blocks), `‖θ_p‖ ‖g_p‖`, the largest that a slope could be.
+        fields: for each block, the gradient summed along a move, (a few functionals, numbers).
+        parts: what was found of each partition, at a few functionals.
+        forwards: forward passes.
+        backwards: backward passes.
+    """
+
+    radial: np.ndarray
+    constant: np.ndarray
+    radial_detailed: np.ndarray
+    lengths: np.ndarray
+    reach: np.ndarray
+    fields: list[dict[Move, np.ndarray]]
+    parts: dict[Partition, PartSlopes]
+    forwards: int = 0
+    backwards: int = 0
+
+
+class Sketch:
+    """Random functionals of the outputs: each entry belongs to one, with a random weight."""
+
+    def __init__(self, outputs: Sequence[Tensor], count: int, generator: torch.Generator) -> None:
+        finite = [out.detach().isfinite() for out in outputs]
+        total = sum(int(mask.sum()) for mask in finite)
+        self.count = min(count, total)
+        self._weights, self._owners = [], []
+        order = torch.randperm(total, generator=generator) % max(self.count, 1)
+        for out, mask in zip(outputs, finite, strict=True):
+            inside, order = order[: int(mask.sum())], order[int(mask.sum()) :]
+            owner = torch.full(out.shape, -1)
+            owner[mask.cpu()] = inside
+            size = float(torch.where(mask, out.detach(), 0).abs().max()) or 1.0 if out.numel() else 1.0
+            draw = torch.randn(out.shape, generator=generator, dtype=torch.float64) / size
+            self._weights.append(draw.to(out))
+            self._owners.append(owner.to(out.device))
+
+    def cotangents(self, k: int) -> list[Tensor]:
+        """Return the k-th functional, a tensor for every output."""
+        return [torch.where(o == k, w, 0.0) for w, o in zip(self._weights, self._owners, strict=True)]
+
+    def apply(self, outputs: Sequence[Tensor]) -> np.ndarray:
+        """Return the values of all functionals."""
+        values = np.zeros(self.count)
+        for out, weight, owner in zip(outputs, self._weights, self._owners, strict=True):
+            inside = owner >= 0
+            products = (weight[inside].double() * out.detach()[inside].double()).cpu().numpy()
+            values += np.bincount(owner[inside].cpu().numpy(), products, self.count)
+        return values
+
+
+def plan(blocks: int, outputs: int) -> list[int]:
+    """Return how many functionals to take at each point: a few more than blocks, no more than outputs."""
+    rows = blocks + _EXTRA_ROWS
+    points = min(rows, max(_POINTS, math.ceil(rows / max(outputs, 1))))
+    return [rows // points + (k < rows % points) for k in range(points)]
+
+
+def gradients_at(probe: Probe, count: int) -> tuple[Sketch, Iterator[dict[str, Tensor | None]]]:
+    """Return random functionals at the probe's parameters, and lazily the gradient of each."""
+    leaves = {name: value.detach().requires_grad_() for name, value in probe.parameters.items()}
+    with torch.enable_grad():
+        outputs = probe.outputs(leaves)
+    sketch = Sketch(outputs, count, probe.generator)
+
+    def gradients() -> Iterator[dict[str, Tensor | None]]:
+        for k in range(sketch.count):
+            pairs = list(zip(outputs, sketch.cotangents(k), strict=True))
+            taken = [(out, weight) for out, weight in pairs if out.requires_grad]
+            found: Sequence[Tensor | None] = [None] * len(leaves)
+            if taken:
+                roots, weights = zip(*taken, strict=True)
+                found = torch.autograd.grad(
+                    roots, list(leaves.values()), weights, allow_unused=True, retain_graph=True
+                )
+            yield dict(zip(leaves, found, strict=True))
+
+    return sketch, gradients()
+
+
+class Collector:
+    """Reduces gradients, one after the other, to the numbers of `Slopes`."""
+
+    def __init__(self, blocks: Sequence[Partition], parts: Sequence[Partition]) -> None:
+        self.blocks, self.partitions = blocks, parts
+        self.rows: dict[str, list[list[float]]] = {name: [] for name in _ROWS}
+        self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
+        self.parts = {part: PartSlopes() for part in parts}
+
+    def add(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], detailed: bool) -> None:
+        """Take in one gradient; with its sums along all moves and its parts if it is a detailed one."""
+        rows: dict[str, list[float]] = {name: [] for name in self.rows}
+        for k, block in enumerate(self.blocks):
+            whole = gradient[block.view.parameter]
+            value = block.cut(values[block.view.parameter])
+            slope = torch.zeros_like(value) if whole is None else block.cut(whole)
+            rows["radial"].append(float(torch.vdot(value.reshape(-1), slope.reshape(-1))))
+            rows["constant"].append(float(slope.sum()))
+            if detailed:
+                rows["radial_detailed"].append(rows["radial"][-1])
+                rows["lengths"].append(float(slope.norm()))
+                rows["reach"].append(float(value.norm()) * rows["lengths"][-1])
+                self._add_fields(k, block, slope)
+        for name, row in rows.items():
+            if row:
+                self.rows[name].append(row)
+        if detailed:
+            for part in self.partitions:
+                self._add_parts(part, values[part.view.parameter], gradient[part.view.parameter])
+
+    def _add_fields(self, k: int, block: Partition, cut: Tensor) -> None:
+        slope = cut[None]
+        for move in (Move.SHIFT_UNITS, Move.SHIFT_INPUTS):
+            axes = block.constant_axes(move)
+            if axes:
+                self.fields[k].setdefault(move, []).append(_array(slope.sum(axes).flatten()))
+        if len(block.view.shape) == 1:
+            self.fields[k].setdefault(Move.ANY, []).append(_array(slope.flatten()))
+
+    def _add_parts(self, part: Partition, tensor: Tensor, gradient: Tensor | None) -> None:
+        value = part.fold(tensor)
+        slope = torch.zeros_like(value) if gradient is None else part.fold(gradient)
+        found = self.parts[part]
+        lengths = slope.flatten(1).norm(dim=1)
+        reach = value.flatten(1).norm(dim=1) * lengths
+        found.reach = np.maximum(found.reach, reach.cpu().double().numpy()) if len(found.reach) else _array(reach)
+        for move in (Move.SCALE, Move.SHIFT_UNITS, Move.SHIFT_INPUTS):
+            axes = part.constant_axes(move)
+            if not axes:
+                continue
+            if move is Move.SCALE:
+                size = (value * slope).flatten(1).sum(1).abs() / reach.clamp_min(1e-300)
+            else:
+                count = math.prod(value.shape[k] for k in axes)
+                summed = slope.sum(axes, keepdim=True).flatten(1).abs().amax(1)
+                size = summed / (lengths * math.sqrt(count)).clamp_min(1e-300)
+            before = found.slopes.get(move)
+            found.slopes[move] = _array(size) if before is None else np.maximum(before, _array(size))
+
+    def slopes(self, forwards: int, backwards: int) -> Slopes:
+        """Return what was collected."""
+        rows = {name: np.asarray(values, dtype=float) for name, values in self.rows.items()}
+        fields = [{move: np.stack(v) for move, v in mine.items()} for mine in self.fields]
+        return Slopes(
+            **rows, fields=fields, parts=self.parts, forwards=forwards, backwards=backwards
+        )
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.cpu().double().numpy()
+
+
+def measure_slopes(
+    probe: Probe,
+    blocks: Sequence[Partition],
+    parts: Sequence[Partition],
+    *,
+    counts: Sequence[int],
+    move_to_point: Callable[[int], None],
+    tick: Callable[[], None],
+) -> Slopes:
+    """Return the slopes at several points, as many functionals at each as asked for."""
+    collector, backwards = Collector(blocks, parts), 0
+    for point, count in enumerate(counts):
+        move_to_point(point)
+        _, gradients = gradients_at(probe, count)
+        for k, gradient in enumerate(gradients):
+            collector.add(probe.parameters, gradient, detailed=k < _DETAILED and point < _DETAILED)
+            backwards += 1
+            tick()
+    return collector.slopes(len(counts), backwards)

@@ -1,0 +1,121 @@
+"""Finite transforms of the parameters: what the outputs do when blocks are scaled or shifted."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from normgeom.symmetry.partitions import Move, Partition
+from normgeom.symmetry.probe import Probe, deviation
+from normgeom.symmetry.rescaling import rounding_tolerance
+
+FACTOR = 2.5
+_CONFIRM = (2.0, 1.7)
+_FAR = 2.0**12
+_FITS = 1e-6
+
+
+@dataclass
+class Trial:
+    """The outputs at one point of the parameters, and the outputs after finite transforms there.
+
+    Attributes:
+        tolerance: up to which a deviation is rounding.
+        forwards: how many forward passes there were.
+    """
+
+    probe: Probe
+    wanted: list[Tensor] = field(init=False)
+    tolerance: float = field(init=False)
+    forwards: int = field(init=False, default=2)
+
+    def __post_init__(self) -> None:
+        """Call the model at the point, and once more at rounded parameters."""
+        self.wanted = self.probe.plain()
+        self.tolerance = rounding_tolerance(self.probe, self.wanted)
+
+    def outputs(self, values: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return the outputs with some parameters replaced."""
+        self.forwards += 1
+        return self.probe.plain(values)
+
+    def deviation(self, values: Mapping[str, Tensor]) -> float:
+        """Return by how much the outputs change, relative to the largest."""
+        return deviation(self.outputs(values), self.wanted)
+
+    def moved(self, part: Partition, move: Move, free: Tensor | None = None) -> dict[str, Tensor]:
+        """Return a parameter with its free parts moved by random numbers, each part by its own."""
+        value = self.probe.parameters[part.view.parameter]
+        free = torch.ones(part.view.parts, dtype=torch.bool) if free is None else free
+        shape = part.shape(move)
+        if move is Move.SCALE:
+            draw = self.probe.random(shape)
+        else:
+            size = float(part.cut(value).square().mean().sqrt()) or 1.0
+            draw = size * torch.randn(shape, generator=self.probe.generator, dtype=torch.float64)
+        return {part.view.parameter: part.moved(value, move, free, draw)}
+
+    def scaled(self, exponents: Mapping[Partition, int], factor: float) -> dict[str, Tensor]:
+        """Return parameters with every block p multiplied by `factor ** k_p`."""
+        values: dict[str, Tensor] = {}
+        for block, power in exponents.items():
+            name = block.view.parameter
+            value = values.get(name, self.probe.parameters[name])
+            values[name] = block.put(value, block.fold(value) * factor**power)
+        return values
+
+    def scale_deviation(self, exponents: Mapping[Partition, int]) -> float:
+        """Return the largest deviation at a power of two and at a factor that is none."""
+        return max(self.deviation(self.scaled(exponents, factor)) for factor in _CONFIRM)
+
+    def free_parts(self, part: Partition, move: Move, candidates: Tensor) -> tuple[Tensor, float]:
+        """Return which candidates can be moved, each by its own numbers, and the deviation of those.
+
+        All are moved together; if that changes the outputs, they are halved until the free ones are left.
+        """
+        free, largest = torch.zeros_like(candidates), 0.0
+        groups = [candidates.nonzero()[:, 0]]
+        budget = 2 + 2 * math.ceil(math.log2(max(len(candidates), 2)))
+        while groups and budget:
+            group = groups.pop()
+            if not len(group):
+                continue
+            chosen = torch.zeros_like(candidates)
+            chosen[group] = True
+            found = self.deviation(self.moved(part, move, chosen))
+            budget -= 1
+            if found <= self.tolerance:
+                free[group], largest = True, max(largest, found)
+            elif len(group) > 1:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+        return free, largest
+
+    def degree(self, moved: Sequence[Tensor], factor: float) -> float | None:
+        """Return k if the outputs were multiplied by `factor ** k`, a small fraction other than 0."""
+        ratios = [
+            float((one * other).sum() / other.square().sum())
+            for one, other in zip(moved, self.wanted, strict=True)
+            if other.numel() and bool(other.any()) and bool(other.isfinite().all())
+        ]
+        if not ratios or min(ratios) <= 0:
+            return None
+        power = math.log(ratios[0]) / math.log(factor)
+        near = Fraction(power).limit_denominator(12)
+        predicted = [out * factor ** float(near) for out in self.wanted]
+        if not near or abs(near - power) > _FITS or deviation(list(moved), predicted) > 100 * self.tolerance:
+            return None
+        return float(near)
+
+    def fading(self, exponents: Mapping[Partition, int]) -> float | None:
+        """Return p if the deviation falls as `scale ** -p`, as that of an eps in the code does; else None."""
+        base = self.scaled(exponents, _FAR)
+        far = self.scaled(exponents, _FAR * FACTOR)
+        near = self.deviation(self.scaled(exponents, FACTOR))
+        after = deviation(self.outputs(far), self.outputs(base))
+        if near <= self.tolerance or after <= 0:
+            return None
+        power = -math.log(max(after, self.tolerance / 100) / near) / math.log(_FAR)
+        return round(power, 2) if power > 0.5 else None
