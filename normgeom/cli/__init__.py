@@ -5,6 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from normgeom.cli.fisher import fisher
+from normgeom.cli.scan import scan
 from normgeom.cli.table1 import table1
 from normgeom.cli.train import train
 
@@ -21,7 +22,7 @@ def _root() -> None:
     """Options before the command, of which there are none."""
 
 
-for command in (table1, fisher, train):
+for command in (table1, fisher, scan, train):
     app.command()(command)
 
 

@@ -41,7 +41,9 @@ def gradient_error(probe: Probe) -> float:
         slopes, sizes = zip(*(_along(gradient, direction) for gradient in gradients), strict=True)
     except RuntimeError:
         return float("inf")
-    measured = _difference(probe, sketch, lambda t: {n: v + t * direction[n] for n, v in probe.parameters.items()})
+    measured = _difference(
+        probe, sketch, lambda t: {n: v + t * direction[n] for n, v in probe.parameters.items()}
+    )
     scale = max(np.max(sizes), np.max(np.abs(measured)))
     return float(np.max(np.abs(measured - np.asarray(slopes))) / scale) if scale else 0.0
 
@@ -55,7 +57,9 @@ def radial_differences(
     for block in blocks:
         name, value = block.view.parameter, probe.parameters[block.view.parameter]
 
-        def scaled(t: float, block: Partition = block, name: str = name, value: Tensor = value) -> dict[str, Tensor]:
+        def scaled(
+            t: float, block: Partition = block, name: str = name, value: Tensor = value
+        ) -> dict[str, Tensor]:
             return {name: block.put(value, block.fold(value) * (1 + t))}
 
         columns.append(_difference(probe, sketch, scaled))

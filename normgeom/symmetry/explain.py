@@ -41,21 +41,43 @@ def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping
     down = [name for name, power in exponents.items() if power < 0]
     if not down:
         return _all_one_way(model, up)
-    if _role(up) == "query" and _role(down) == "key" or _role(up) == "key" and _role(down) == "query":
-        return Reading("Q/K pair", f"the scores are products of queries and keys: {_and(up)} times c, {_and(down)} over c")
+    if (_role(up) == "query" and _role(down) == "key") or (_role(up) == "key" and _role(down) == "query"):
+        return Reading(
+            "Q/K pair",
+            f"the scores are products of queries and keys: {_and(up)} times c, {_and(down)} over c",
+        )
     gains = [side for side in (up, down) if all(norms.get(_owner(name)) for name in side)]
     if len(gains) == 1:
         gain, weights = (up, down) if gains[0] is up else (down, up)
-        return Reading("gain/next weight pair", f"what {_and(gain)} put(s) out is read by {_and(weights)} alone")
+        if any(_is_bias(name, weights) for name in weights):
+            return Reading("layer/gain pair", f"the output of {_and(weights)} is multiplied by {_and(gain)}")
+        owners = list(dict.fromkeys(_owner(name) or name for name in gain))
+        if len(owners) > 1:
+            return _stream(up, down)
+        return Reading(
+            "gain/next weight pair", f"the output of {_and(owners)} is read by {_and(weights)} alone"
+        )
     if _role(up) == "value" or _role(down) == "value":
         value, out = (up, down) if _role(up) == "value" else (down, up)
-        return Reading("V/O pair", f"the attention output is linear in the values: {_and(value)} times c, {_and(out)} over c")
-    if _writers(model, exponents) > 2:
-        return Reading("residual stream with its readers", f"{_and(up)} times c, {_and(down)} over c: what is added to the stream, against what reads it")
+        return Reading(
+            "V/O pair",
+            f"the attention output is linear in the values: {_and(value)} times c, {_and(out)} over c",
+        )
+    if len({_owner(name) for name in up}) > 1 and any(
+        norms.get(_owner(n)) or _is_embedding(model, n) for n in up
+    ):
+        return _stream(up, down)
     return Reading(
         "relu pair",
         f"consecutive layers, {_and(up)} times c and {_and(down)} over c: what lies between them is positively "
         "homogeneous (relu, leaky relu, abs, a gate or nothing)",
+    )
+
+
+def _stream(up: Sequence[str], down: Sequence[str]) -> Reading:
+    return Reading(
+        "residual stream with its readers",
+        f"{_and(up)} times c, {_and(down)} over c: what is added to the stream, against what reads it",
     )
 
 
@@ -64,23 +86,43 @@ def explain_shift(exponents: Mapping[str, int]) -> Reading:
     gain = [name for name, power in exponents.items() if power > 0]
     loss = [name for name, power in exponents.items() if power < 0]
     if gain and loss:
-        return Reading("added tensors", f"{_and(gain)} and {_and(loss)} are added: what one gains the other loses")
+        return Reading(
+            "added tensors", f"{_and(gain)} and {_and(loss)} are added: what one gains the other loses"
+        )
     return Reading("joint shift", f"{_and(gain or loss)} can be shifted together")
 
 
 def _all_one_way(model: nn.Module, names: Sequence[str]) -> Reading:
-    embeds = [n for n in names if isinstance(_module(model, n), (nn.Embedding, nn.EmbeddingBag))]
-    if embeds or _writers(model, names) > 2:
+    embeds = [n for n in names if _is_embedding(model, n)]
+    if embeds or (len(_places(names)) > 1 and len({_owner(n) for n in names}) > 1):
         return Reading(
-            "residual stream: embeddings with all residual writers" if embeds else "residual stream: all writers",
+            "residual stream: embeddings with all residual writers"
+            if embeds
+            else "residual stream: all writers",
             f"all that is added to the residual stream, which only norms read: {_and(names)}",
         )
-    return Reading("one norm", f"{_and(names)} are added before one norm, which divides their common length out")
+    return Reading(
+        "one norm", f"{_and(names)} are added before one norm, which divides their common length out"
+    )
 
 
-def _writers(model: nn.Module, names: Sequence[str] | Mapping[str, int]) -> int:
-    """How many modules with weights, norms too, hold these blocks."""
-    return len({_owner(name) for name in names})
+def _is_bias(name: str, names: Sequence[str]) -> bool:
+    """Whether a block is the bias of a layer whose weight is among the names."""
+    return name.endswith("bias") and f"{_owner(name)}.weight" in names
+
+
+def _is_embedding(model: nn.Module, name: str) -> bool:
+    return isinstance(_module(model, name), (nn.Embedding, nn.EmbeddingBag))
+
+
+def _places(names: Sequence[str]) -> set[str]:
+    """The numbered modules, blocks of a stack, that hold these blocks."""
+    return {
+        ".".join(words[: k + 1])
+        for words in (n.split(".") for n in names)
+        for k, w in enumerate(words[:-1])
+        if w.isdigit()
+    }
 
 
 def _role(names: Sequence[str]) -> str:

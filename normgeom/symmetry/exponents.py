@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import optimize
 
 _DENOMINATOR = 12
 _ROUNDING = 1e-5
@@ -31,7 +31,12 @@ class Exponents:
     unread: int
 
 
-def null_exponents(slopes: np.ndarray, confirm: Callable[[tuple[int, ...]], bool]) -> Exponents:
+def null_exponents(
+    slopes: np.ndarray,
+    confirm: Callable[[tuple[int, ...]], bool],
+    *,
+    widths: Sequence[tuple[int, int]] | None = None,
+) -> Exponents:
     """Return a confirmed basis of the k with `slopes @ k = 0`.
 
     The dimension is read off a gap of the singular values. A gap whose vectors are not all confirmed gives
@@ -40,6 +45,8 @@ def null_exponents(slopes: np.ndarray, confirm: Callable[[tuple[int, ...]], bool
     Args:
         slopes: (functionals, blocks), no column zero.
         confirm: whether a finite transform with these exponents leaves the function unchanged.
+        widths: (units, inputs) of each block, inputs 0 for gains and biases. Of vectors of one size those are
+            preferred that have fewer gains and biases, and whose units fit the inputs of what reads them.
 
     >>> slopes = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [1.0, 1.0, 3.0]])  # of f(a b, c)
     >>> null_exponents(slopes, lambda k: True).vectors
@@ -52,10 +59,10 @@ def null_exponents(slopes: np.ndarray, confirm: Callable[[tuple[int, ...]], bool
     _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=True)
     values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
     best = Exponents((), float(values[-1]), 0.0, 0)
-    levels = _nullities(values)
-    for nullity in levels:
-        basis = integer_basis(directions[size - nullity :].T / lengths[:, None])
-        good = tuple(vector for vector in basis if confirm(vector))
+    taste = Taste(tuple(widths or [(1, 1)] * size))
+    for nullity in _nullities(values):
+        basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
+        good = tuple(sorted(filter(confirm, basis), key=lambda vector: np.flatnonzero(vector).tolist()))
         kept = float(values[size - nullity - 1]) if nullity < size else 1.0
         found = Exponents(good, kept, float(values[size - nullity]), nullity - len(good))
         if not found.unread:
@@ -71,21 +78,51 @@ def _nullities(values: np.ndarray) -> list[int]:
     return [len(values) - k for k in small if k == 0 or values[k - 1] > _GAP * max(values[k], 1e-300)]
 
 
-def integer_basis(null: np.ndarray) -> list[tuple[int, ...]]:
+@dataclass(frozen=True)
+class Taste:
+    """Which of two vectors is easier to read: ±1 only, few blocks, few gains, sizes that fit, neighbours."""
+
+    widths: tuple[tuple[int, int], ...]
+
+    def cost(self, vector: tuple[int, ...]) -> tuple[int, int, int, int, int, int, int, tuple[int, ...]]:
+        """Return what is compared, the more important first."""
+        used = [k for k, x in enumerate(vector) if x]
+        large, total = sum(abs(x) > 1 for x in vector), sum(map(abs, vector))
+        gains = sum(self.widths[k][1] == 0 for k in used)
+        if min(vector) >= 0:
+            return large, len(used), total, gains, 0, 0, -sum(used), vector
+        return large, len(used), total, gains, self._misfit(vector), used[-1] - used[0], sum(used), vector
+
+    def _misfit(self, vector: tuple[int, ...]) -> int:
+        """How many sizes there are beyond one, of the units on one side and the inputs on the other."""
+        sides = [[k for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1)]
+        sizes = [
+            {self.widths[k][0] for k in up} | {self.widths[k][1] for k in down if self.widths[k][1]}
+            for up, down in (sides, sides[::-1])
+        ]
+        return min(map(len, sizes)) - 1
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The same for a linear program: near 1, so that they decide between equal sums only."""
+        gains = np.array([inputs == 0 for _, inputs in self.widths])
+        return 1 + 0.01 * gains - 0.001 * np.arange(len(gains)) / len(gains)
+
+
+def integer_basis(null: np.ndarray, taste: Taste) -> list[tuple[int, ...]]:
     """Return sparse integer vectors that span the columns of `null`; fewer if some are not rational."""
     reduced, pivots = _reduced_echelon(null.T.copy())
     rows = [row for row in map(_whole, reduced) if row is not None]
     if len(rows) < len(reduced):
-        return _sparsest(rows, len(rows))
+        return _sparsest(rows, len(rows), taste)
     pool = {_signed(row) for row in rows}
     for column in sorted({int(k) for row in rows for k in np.flatnonzero(row)}):
-        shortest = _shortest(reduced, column)
+        shortest = _shortest(reduced, column, taste.weights)
         if shortest is not None and _is_member(shortest, reduced, pivots):
             pool.add(_signed(shortest))
-    for _ in range(2):
-        chosen = _sparsest(list(pool), len(rows))
-        pool |= _sums(chosen)
-    return _sparsest(list(pool), len(rows))
+    for _ in range(3):
+        pool |= _sums(_sparsest(list(pool), len(rows), taste))
+    return _sparsest(list(pool), len(rows), taste)
 
 
 def _reduced_echelon(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
@@ -94,12 +131,12 @@ def _reduced_echelon(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
     for k in range(len(rows)):
         rest = np.abs(rows[k:])
         rest[:, pivots] = 0.0
-        i, j = np.unravel_index(int(rest.argmax()), rest.shape)
-        rows[[k, k + i]] = rows[[k + i, k]]
+        i, j = map(int, np.unravel_index(int(rest.argmax()), rest.shape))
+        rows[np.array([k, k + i])] = rows[np.array([k + i, k])]
         rows[k] /= rows[k, j]
         others = np.arange(len(rows)) != k
         rows[others] -= np.outer(rows[others, j], rows[k])
-        pivots.append(int(j))
+        pivots.append(j)
     return rows, pivots
 
 
@@ -109,26 +146,28 @@ def _whole(row: np.ndarray) -> tuple[int, ...] | None:
     if max(abs(float(part) - x) for part, x in zip(parts, row, strict=True)) > _ROUNDING:
         return None
     factor = math.lcm(*(part.denominator for part in parts))
-    whole = [int(part * factor) for part in parts]
+    return _coprime([int(part * factor) for part in parts])
+
+
+def _coprime(whole: Sequence[int]) -> tuple[int, ...] | None:
     divisor = math.gcd(*whole)
     return tuple(x // divisor for x in whole) if divisor else None
 
 
-def _shortest(rows: np.ndarray, column: int) -> tuple[int, ...] | None:
-    """The vector of least sum of magnitudes in the span whose entry at a column is 1: a linear program."""
+def _shortest(rows: np.ndarray, column: int, weights: np.ndarray) -> tuple[int, ...] | None:
+    """The vector of least weighted sum of magnitudes in the span whose entry at a column is 1: a linear program."""
     used = np.flatnonzero(np.abs(rows).max(0) > _ROUNDING)
     count, size = len(rows), len(used)
-    span = sparse.csr_array(np.round(rows[:, used].T, 9))
-    identity = sparse.eye_array(size, format="csr")
+    span, identity = np.round(rows[:, used].T, 9), np.eye(size)
     found = optimize.linprog(
-        np.concatenate([np.zeros(count), np.ones(size)]),
-        A_ub=sparse.vstack([sparse.hstack([span, -identity]), sparse.hstack([-span, -identity])]),
+        np.concatenate([np.zeros(count), weights[used]]),
+        A_ub=np.block([[span, -identity], [-span, -identity]]),
         b_ub=np.zeros(2 * size),
         A_eq=np.concatenate([rows[:, column], np.zeros(size)])[None],
         b_eq=[1.0],
         bounds=[(None, None)] * count + [(0, None)] * size,
     )
-    return _whole(found.x[:count] @ rows) if found.success else None
+    return _whole(np.asarray(found.x)[:count] @ rows) if found.success else None
 
 
 def _is_member(vector: Sequence[int], rows: np.ndarray, pivots: list[int]) -> bool:
@@ -143,7 +182,8 @@ def _sums(vectors: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
     for i, one in enumerate(table):
         for other in table[:i]:
             if (one * other).any():
-                found |= {_signed(tuple(map(int, v))) for v in (one + other, one - other) if v.any()}
+                both = [_coprime([int(x) for x in v]) for v in (one + other, one - other)]
+                found |= {_signed(v) for v in both if v is not None}
     return found
 
 
@@ -154,16 +194,11 @@ def _signed(vector: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(-x for x in vector) if balance < 0 or (balance == 0 and first < 0) else vector
 
 
-def _cost(vector: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
-    large = sum(abs(x) > 1 for x in vector)
-    return large, sum(x != 0 for x in vector), sum(map(abs, vector)), tuple(-abs(x) for x in vector)
-
-
-def _sparsest(vectors: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
+def _sparsest(vectors: Sequence[tuple[int, ...]], count: int, taste: Taste) -> list[tuple[int, ...]]:
     """The cheapest independent vectors; taking the cheapest first is best for a basis from a given pool."""
     chosen: list[tuple[int, ...]] = []
     orthogonal: list[np.ndarray] = []
-    for vector in sorted(vectors, key=lambda v: (*_cost(v), v)):
+    for vector in sorted(vectors, key=taste.cost):
         rest = np.asarray(vector, dtype=float)
         for _ in range(2):
             for one in orthogonal:

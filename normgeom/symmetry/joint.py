@@ -34,13 +34,14 @@ def joint_scales(
         slopes: (functionals, blocks), radial.
     """
     deviations: dict[tuple[int, ...], float] = {}
+    widths = [block.widths for block in blocks]
 
     def confirm(vector: tuple[int, ...]) -> bool:
         if vector not in deviations:
             deviations[vector] = trial.scale_deviation(_named(blocks, vector))
         return deviations[vector] <= trial.tolerance * max(1, max(map(abs, vector)))
 
-    exponents = null_exponents(_rows_of_one_size(slopes), confirm)
+    exponents = null_exponents(_rows_of_one_size(slopes), confirm, widths=widths)
     found = [Found(Move.SCALE, _named(blocks, v), deviations[v]) for v in exponents.vectors]
     return found, exponents
 
@@ -93,7 +94,9 @@ def _shifted(trial: Trial, moved: Sequence[tuple[tuple[Partition, Move], int]]) 
     (first, move), _ = moved[0]
     count = int(np.prod(first.shape(move)))
     draw = torch.randn(count, generator=trial.probe.generator, dtype=torch.float64)
-    size = max(float(block.cut(trial.probe.parameters[block.view.parameter]).abs().mean()) for (block, _), _ in moved)
+    size = max(
+        float(block.cut(trial.probe.parameters[block.view.parameter]).abs().mean()) for (block, _), _ in moved
+    )
     values: dict[str, Tensor] = {}
     for (block, move), power in moved:
         name = block.view.parameter

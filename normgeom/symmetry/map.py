@@ -75,7 +75,9 @@ class SymmetryMap:
         for one in self.blocks:
             module = one.module or "(model)"
             shown = one.block.removeprefix(f"{one.module}.") if one.module else one.block
-            shifts = [one.moves[m].text if m in one.moves else "" for m in (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)]
+            shifts = [
+                one.moves[m].text if m in one.moves else "" for m in (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)
+            ]
             parts = "; ".join(part.text for part in one.parts)
             shape = "×".join(map(str, one.shape))
             row = [shown, shape, "dead" if one.dead else one.scale.text, *shifts, parts]
@@ -86,8 +88,7 @@ class SymmetryMap:
     def joint_cells(self) -> list[list[str]]:
         """Return the joint symmetries row by row: rule, exponents, how many can move, the deviation."""
         return [
-            [one.rule, one.label, "each unit" if one.by_unit else "as a whole", f"{one.breaking:.0e}"]
-            for one in (*self.joint, *self.joint_shifts)
+            [one.rule, one.label, one.by, f"{one.breaking:.0e}"] for one in (*self.joint, *self.joint_shifts)
         ]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -123,7 +124,7 @@ class SymmetryMap:
 
     def joint_frame(self) -> pd.DataFrame:
         """Return a row for every joint symmetry."""
-        names = ("rule", "label", "move", "by_unit", "deviation", "tolerance", "breaking", "why")
+        names = ("rule", "label", "move", "by", "deviation", "tolerance", "breaking", "why")
         rows = [{name: getattr(one, name) for name in names} for one in (*self.joint, *self.joint_shifts)]
         return pd.DataFrame(rows, columns=list(names))
 
@@ -139,7 +140,9 @@ class SymmetryMap:
         caption = f"Scale and shift symmetries of {self.name}"
         parts = [report.to_latex(HEADER, self.cells(), caption=caption)]
         if self.joint_cells():
-            parts.append(report.to_latex(_JOINT, self.joint_cells(), caption=f"Joint symmetries of {self.name}"))
+            parts.append(
+                report.to_latex(_JOINT, self.joint_cells(), caption=f"Joint symmetries of {self.name}")
+            )
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,7 +150,10 @@ class SymmetryMap:
         names = ("name", "mode", "dtype", "nullity", "findings", "forwards", "backwards")
         return {
             **{name: getattr(self, name) for name in names},
-            "blocks": [{**asdict(one), "moves": {str(m): asdict(v) for m, v in one.moves.items()}} for one in self.blocks],
+            "blocks": [
+                {**asdict(one), "moves": {str(m): asdict(v) for m, v in one.moves.items()}}
+                for one in self.blocks
+            ],
             "joint": [{**asdict(one), "label": one.label} for one in self.joint],
             "joint_shifts": [{**asdict(one), "label": one.label} for one in self.joint_shifts],
         }

@@ -1,5 +1,6 @@
 """The verdicts on single blocks and their parts: a finite transform decides, the slope confirms."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,18 +83,25 @@ class Singles:
             holds, found, self.trial.tolerance, _NAN, slope, (slope <= self.slope_tolerance) == holds
         )
 
-    def parts(self, part: Partition) -> list[PartSymmetry]:
-        """Return what is free in a partition, a record for every move with a free or an unused part."""
+    def parts(self, part: Partition, implied: Collection[Move]) -> list[PartSymmetry]:
+        """Return what is free in a partition, a record for every move with a free or an unused part.
+
+        A shift that the whole block allows is one of its parts too, and is left out.
+        """
         found = self.slopes.parts[part]
-        unused = torch.from_numpy(found.reach <= self.floor) if self.trusted else torch.zeros(
-            part.view.parts, dtype=torch.bool
+        unused = (
+            torch.from_numpy(found.reach <= self.floor)
+            if self.trusted
+            else torch.zeros(part.view.parts, dtype=torch.bool)
         )
         if unused.any():
             unused, _ = self.trial.free_parts(part, Move.ANY, unused)
-        records = [self._part_move(part, found, move, unused) for move in found.slopes]
+        records = [self._part_move(part, found, move, unused) for move in found.slopes if move not in implied]
         return [record for record in records if record.free or record.unused]
 
-    def _part_move(self, part: Partition, found: PartSlopes, move: Move, unused: torch.Tensor) -> PartSymmetry:
+    def _part_move(
+        self, part: Partition, found: PartSlopes, move: Move, unused: torch.Tensor
+    ) -> PartSymmetry:
         flat = torch.from_numpy(found.slopes[move] <= self.slope_tolerance)
         candidates = (flat if self.trusted else torch.ones_like(flat)) & ~unused
         free, largest = candidates, 0.0

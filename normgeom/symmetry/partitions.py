@@ -45,6 +45,19 @@ class Partition:
         cut = self.cut(tensor)
         return cut.reshape(self.view.parts, self.view.rows, *cut.shape[1:])
 
+    @property
+    def shape_of_block(self) -> tuple[int, ...]:
+        """The tensor's shape, as far as the partition goes."""
+        size = self.view.stop - self.view.start
+        return tuple(size if k == self.view.axis else n for k, n in enumerate(self.view.shape))
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The number of units, and of inputs along the other of the first two axes, 0 for a vector."""
+        shape = self.shape_of_block or (1,)
+        inputs = shape[1 - self.units] if len(shape) > 1 else 0
+        return shape[self.units], inputs
+
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the stretch of a tensor that the partition covers, its axis first."""
         if tensor.ndim == 0:
@@ -120,6 +133,8 @@ def natural_parts(model: nn.Module, block: Partition) -> Iterator[Partition]:
     owner, leaf = _owner(model, view.parameter)
     is_filter = isinstance(owner, _CONVOLUTIONS + _TRANSPOSED) and len(shape) > 2
     row, column = ("filter", "channel") if is_filter else ("row", "column")
+    if isinstance(owner, (nn.Embedding, nn.EmbeddingBag)):
+        row, column = "coordinate", "token"
     is_whole = view.stop - view.start == shape[view.axis]
     if view.stop - view.start > 1:
         yield _cut(block, block.units, view.stop - view.start, row)
@@ -153,10 +168,10 @@ def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 def _is_stacked(model: nn.Module, name: str, owner: nn.Module, leaf: str) -> bool:
     """Whether a tensor holds query, key and value: by the names in use, and a head count above it."""
     own = leaf if isinstance(owner, nn.MultiheadAttention) else name.split(".")[-2] if "." in name else ""
-    return own.startswith(_STACKED) and _head_count(model, name) > 0
+    return own.startswith(_STACKED) and head_count(model, name) > 0
 
 
-def _head_count(model: nn.Module, name: str) -> int:
+def head_count(model: nn.Module, name: str) -> int:
     """How many heads the nearest module above a parameter says that it has, 0 if none does."""
     path = name.rpartition(".")[0]
     while path:
@@ -175,7 +190,7 @@ def _head_count(model: nn.Module, name: str) -> int:
 def _heads(model: nn.Module, block: Partition) -> Iterator[Partition]:
     """The heads in a projection: units of query, key and value, inputs of the output projection."""
     view = block.view
-    count = _head_count(model, view.parameter)
+    count = head_count(model, view.parameter)
     if count < 2 or len(view.shape) > 2:
         return
     if (view.stop - view.start) % count == 0 and view.stop - view.start > count:

@@ -121,7 +121,7 @@ class JointSymmetry:
         deviation: the change of the outputs at a finite transform.
         tolerance: the rounding that it is judged against.
         breaking: the change at the model's own parameters with its own eps.
-        by_unit: whether every unit can have its own c.
+        by: what can have a c of its own: every `unit`, every `head`, or only the tensors as a `whole`.
         rule: which symmetry it is, in a few words.
         why: in a sentence.
     """
@@ -131,7 +131,7 @@ class JointSymmetry:
     deviation: float
     tolerance: float
     breaking: float
-    by_unit: bool
+    by: str
     rule: str
     why: str
 

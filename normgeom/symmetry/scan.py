@@ -1,11 +1,10 @@
 """Every scale and shift symmetry of a model, single and joint."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -21,7 +20,7 @@ from normgeom.symmetry.probe import Probe, check_module, deviation
 from normgeom.symmetry.records import BlockSymmetry, JointSymmetry, MoveVerdict
 from normgeom.symmetry.slopes import Slopes, measure_slopes, plan
 from normgeom.symmetry.trials import FACTOR, Trial
-from normgeom.symmetry.units import holds_by_unit
+from normgeom.symmetry.units import finest
 
 
 def scan(
@@ -75,7 +74,8 @@ def scan(
     slopes, trusted = _slopes(probe, blocks, [p for own in parts.values() for p in own], counts, points, tick)
     trial = Trial(probe)
     singles = [
-        _single(Singles(trial, slopes, trusted), k, block, parts[block], tick) for k, block in enumerate(blocks)
+        _single(Singles(trial, slopes, trusted), k, block, parts[block], tick)
+        for k, block in enumerate(blocks)
     ]
     return _Joining(model, trial, points, blocks, singles, slopes, trusted).map()
 
@@ -110,9 +110,11 @@ def _single(
     for move in SHIFTS:
         if block.constant_axes(move):
             moves[move] = singles.shift(k, block, move)
-    found = [] if dead else [one for part in parts for one in singles.parts(part)]
-    shape = tuple(block.cut(singles.trial.probe.parameters[block.view.parameter]).shape)
-    return BlockSymmetry(block.view.labels[0], block.view.parameter, shape, dead, moves, tuple(found))
+    implied = {move for move in SHIFTS if move in moves and moves[move].holds}
+    found = [] if dead else [one for part in parts for one in singles.parts(part, implied)]
+    return BlockSymmetry(
+        block.view.labels[0], block.view.parameter, block.shape_of_block, dead, moves, tuple(found)
+    )
 
 
 @dataclasses.dataclass
@@ -134,13 +136,13 @@ class _Joining:
             self.trial, [self.blocks[k] for k in coupled], self.slopes.radial[:, coupled]
         )
         shifts = joint_shifts(self.trial, self.blocks, self.slopes, self._taken()) if self.trusted else []
-        by_unit = [holds_by_unit(self.trial, found) for found in scales]
+        by = [finest(self.trial, found) for found in scales]
         self._measure_eps()
-        joint = tuple(self._record(f, unit) for f, unit in zip(scales, by_unit, strict=True))
+        joint = tuple(self._record(f, fine) for f, fine in zip(scales, by, strict=True))
         return SymmetryMap(
             blocks=tuple(self._with_words(one) for one in self.singles),
             joint=joint,
-            joint_shifts=tuple(self._record(found, False) for found in shifts),
+            joint_shifts=tuple(self._record(found, "whole") for found in shifts),
             mode="train" if self.model.training else "eval",
             dtype=str(self.trial.probe.dtype).removeprefix("torch."),
             findings=tuple(self._findings(exponents)),
@@ -172,13 +174,11 @@ class _Joining:
         if not self.trial.probe.has_eps:
             return dataclasses.replace(verdict, breaking=verdict.deviation)
         moved = (
-            self.trial.scaled({block: 1}, 1 / FACTOR)
-            if move is Move.SCALE
-            else self.trial.moved(block, move)
+            self.trial.scaled({block: 1}, 1 / FACTOR) if move is Move.SCALE else self.trial.moved(block, move)
         )
         return dataclasses.replace(verdict, breaking=deviation(self.trial.outputs(moved), self.own))
 
-    def _record(self, found: Found, by_unit: bool) -> JointSymmetry:
+    def _record(self, found: Found, by: str) -> JointSymmetry:
         exponents = {block.view.labels[0]: power for block, power in found.exponents.items()}
         breaking = found.deviation
         if found.move is Move.SCALE and self.trial.probe.has_eps:
@@ -187,7 +187,7 @@ class _Joining:
         scale = found.move is Move.SCALE
         reading = explain_joint(self.model, exponents, self._norms()) if scale else explain_shift(exponents)
         return JointSymmetry(
-            found.move, exponents, found.deviation, self.trial.tolerance, breaking, by_unit, *reading
+            found.move, exponents, found.deviation, self.trial.tolerance, breaking, by, *reading
         )
 
     def _norms(self) -> dict[str, bool]:
@@ -201,7 +201,9 @@ class _Joining:
     def _with_words(self, one: BlockSymmetry) -> BlockSymmetry:
         if not one.scale.holds:
             return one
-        return dataclasses.replace(one, why=explain_single(self.model, one.parameter, one.dead, self._norms()))
+        return dataclasses.replace(
+            one, why=explain_single(self.model, one.parameter, one.dead, self._norms())
+        )
 
     def _findings(self, exponents: Exponents) -> Iterator[str]:
         """What does not fit together, in sentences."""
@@ -218,7 +220,7 @@ class _Joining:
                 if verdict.fading:
                     yield (
                         f"{one.block}, {move}: the change of {verdict.deviation:.1e} falls as "
-                        f"c^-{verdict.fading:g} with the scale: an eps that is no attribute of a module"
+                        f"c^-{verdict.fading:g} with the scale: an eps in the code, which no module names"
                     )
         if exponents.unread:
             yield (

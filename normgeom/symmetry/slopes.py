@@ -127,7 +127,9 @@ class Collector:
         self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
         self.parts = {part: PartSlopes() for part in parts}
 
-    def add(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], detailed: bool) -> None:
+    def add(
+        self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], detailed: bool
+    ) -> None:
         """Take in one gradient; with its sums along all moves and its parts if it is a detailed one."""
         rows: dict[str, list[float]] = {name: [] for name in self.rows}
         for k, block in enumerate(self.blocks):
@@ -163,7 +165,9 @@ class Collector:
         found = self.parts[part]
         lengths = slope.flatten(1).norm(dim=1)
         reach = value.flatten(1).norm(dim=1) * lengths
-        found.reach = np.maximum(found.reach, reach.cpu().double().numpy()) if len(found.reach) else _array(reach)
+        found.reach = (
+            np.maximum(found.reach, reach.cpu().double().numpy()) if len(found.reach) else _array(reach)
+        )
         for move in (Move.SCALE, Move.SHIFT_UNITS, Move.SHIFT_INPUTS):
             axes = part.constant_axes(move)
             if not axes:
@@ -181,9 +185,7 @@ class Collector:
         """Return what was collected."""
         rows = {name: np.asarray(values, dtype=float) for name, values in self.rows.items()}
         fields = [{move: np.stack(v) for move, v in mine.items()} for mine in self.fields]
-        return Slopes(
-            **rows, fields=fields, parts=self.parts, forwards=forwards, backwards=backwards
-        )
+        return Slopes(**rows, fields=fields, parts=self.parts, forwards=forwards, backwards=backwards)
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -14,8 +14,9 @@ from normgeom.symmetry.rescaling import rounding_tolerance
 
 FACTOR = 2.5
 _CONFIRM = (2.0, 1.7)
-_FAR = 2.0**12
+_FAR = 2.0**6
 _FITS = 1e-6
+_NEAR_POWER = 0.1
 
 
 @dataclass
@@ -110,12 +111,15 @@ class Trial:
         return float(near)
 
     def fading(self, exponents: Mapping[Partition, int]) -> float | None:
-        """Return p if the deviation falls as `scale ** -p`, as that of an eps in the code does; else None."""
-        base = self.scaled(exponents, _FAR)
-        far = self.scaled(exponents, _FAR * FACTOR)
-        near = self.deviation(self.scaled(exponents, FACTOR))
-        after = deviation(self.outputs(far), self.outputs(base))
-        if near <= self.tolerance or after <= 0:
+        """Return 2 if the deviation falls as `scale ** -2`, as that of an eps under a root does; else None.
+
+        The first power is no sign of an eps: a bias beside a growing weight fades so too.
+        """
+        base = self.outputs(self.scaled(exponents, _FAR))
+        far = self.outputs(self.scaled(exponents, _FAR * FACTOR))
+        near, after = self.deviation(self.scaled(exponents, FACTOR)), deviation(far, base)
+        # An eps that is nothing far out is nothing there only: the outputs stay near those of the block.
+        if after <= 0 or deviation(base, self.wanted) > 2 * near:
             return None
-        power = -math.log(max(after, self.tolerance / 100) / near) / math.log(_FAR)
-        return round(power, 2) if power > 0.5 else None
+        power = math.log(near / after) / math.log(_FAR)
+        return 2.0 if abs(power - 2) < _NEAR_POWER else None
