@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import operator
 import os
-import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -90,7 +89,7 @@ def load_object(target: str) -> Any:
 def as_model(found: Any, target: str) -> LoadedModel:
     """Return a model from an `nn.Module`, a pair (model, params), or what makes one."""
     if _is_maker(found):
-        found = _made(found, target)
+        found = made(found, target)
     if isinstance(found, nn.Module):
         params: dict[str, torch.Tensor] = dict(found.named_parameters())
         if not params:
@@ -119,51 +118,6 @@ def load_family(text: str) -> Any:
     except ValueError:
         raise ValueError(f"the {setting} of {name} must be a number; got {number!r}.") from None
     return make() if value is None else make(value)
-
-
-def load_module(target: str) -> nn.Module:
-    """Return the `nn.Module` that `MODULE:NAME` or `path/to/file.py:NAME` names, or what it makes.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the module does not import, or has no such name.
-        TypeError: if what is found is not an `nn.Module`.
-    """
-    loaded = load_model(target)
-    if not isinstance(loaded.model, nn.Module):
-        raise TypeError(f"{target} must be or make an nn.Module; got {type(loaded.model).__name__}.")
-    return loaded.model
-
-
-def floating_type(module: nn.Module) -> torch.dtype:
-    """Return the type of the first floating-point parameter."""
-    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
-
-
-_SHAPE = re.compile(r"(\d+(?:[x,]\d+)*)(?:<(\d+))?")
-
-
-def load_input(source: str, *, dtype: torch.dtype, device: torch.device, generator: torch.Generator) -> Any:
-    """Return a batch: random numbers of a shape `8x5`, whole numbers `4x16<50`, a file, or what a callable returns."""
-    if shape := _SHAPE.fullmatch(source):
-        sizes, below = tuple(int(n) for n in re.split("[x,]", shape[1])), shape[2]
-        if 0 in sizes or (below is not None and int(below) < 1):
-            raise ValueError(f"a shape must have positive sizes; got {source!r}.")
-        if below is not None:
-            return torch.randint(int(below), sizes, generator=generator).to(device)
-        return torch.randn(sizes, generator=generator, dtype=torch.float64).to(device, dtype)
-    if ":" in source:
-        made = load_object(source)
-        return _made(made, source) if callable(made) else made
-    if source != "digits" and Path(source).suffix not in _FILES:
-        raise ValueError(
-            "--input must be a shape such as 8x3x32x32 or 4x16<50, digits, an .npy, .npz or .pt file, or "
-            f"MODULE:CALLABLE; got {source!r}."
-        )
-    return cast(load_data(source), dtype, device)
-
-
-_FILES = (".npy", ".npz", ".pt", ".pth")
 
 
 def family_for(loaded: LoadedModel, text: str) -> Any:
@@ -215,7 +169,8 @@ def _is_maker(found: Any) -> bool:
     return isinstance(found, type | types.FunctionType | types.MethodType)
 
 
-def _made(maker: Any, target: str) -> Any:
+def made(maker: Any, target: str) -> Any:
+    """Return what a class or function without arguments makes, or raise an error that says why not."""
     try:
         needed = [
             p.name

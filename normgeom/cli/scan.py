@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from normgeom import loading
+from normgeom.cli._inputs import load_input, load_module
 from normgeom.cli._options import DTYPES, pick, usable_device
 from normgeom.cli.fisher import Mode
 from normgeom.report import text_table
@@ -42,16 +42,16 @@ def scan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
-    """Print every scale and shift symmetry of a model, single and joint, and what they mean for its training."""
+    """Print every scale and shift symmetry of a model, single and joint."""
     if as_json and latex:
         raise ValueError("--json and --latex exclude each other; got both.")
     kind = pick("--dtype", dtype, DTYPES)[0] if dtype else ""
     place = usable_device(device)
-    module = loading.load_module(model).to(place, DTYPES.get(kind))
+    module = load_module(model).to(place, DTYPES.get(kind))
     if mode is not Mode.AS_FOUND:
         module.train(mode is Mode.TRAIN)
     generator = torch.Generator().manual_seed(seed)
-    batch = loading.load_input(input, dtype=loading.floating_type(module), device=place, generator=generator)
+    batch = load_input(input, module, generator=generator)
     with _bar() as progress:
         found = run(module, batch, select=_selector(select), generator=generator, progress=progress)
     _print_map(found, as_json, latex)

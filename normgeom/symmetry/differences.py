@@ -5,6 +5,7 @@ gradients of another function. One difference along a random direction of all pa
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -51,20 +52,19 @@ def gradient_error(probe: Probe) -> float:
 def radial_differences(
     probe: Probe, blocks: Sequence[Partition], count: int, tick: Callable[[], None]
 ) -> np.ndarray:
-    """Return (functionals, blocks), the slopes of the outputs under `θ_p -> (1 + t) θ_p`, from differences."""
+    """Return (functionals, blocks), slopes under `θ_p -> (1 + t) θ_p` from differences."""
     sketch = Sketch(probe.plain(), count, probe.generator)
     columns = []
     for block in blocks:
-        name, value = block.view.parameter, probe.parameters[block.view.parameter]
-
-        def scaled(
-            t: float, block: Partition = block, name: str = name, value: Tensor = value
-        ) -> dict[str, Tensor]:
-            return {name: block.put(value, block.fold(value) * (1 + t))}
-
+        scaled = partial(_scaled, probe, block)
         columns.append(_difference(probe, sketch, scaled))
         tick()
     return np.stack(columns, axis=1)
+
+
+def _scaled(probe: Probe, block: Partition, t: float) -> dict[str, Tensor]:
+    value = probe.parameters[block.view.parameter]
+    return {block.view.parameter: block.put(value, block.fold(value) * (1 + t))}
 
 
 def _difference(probe: Probe, sketch: Sketch, at: Callable[[float], Mapping[str, Tensor]]) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Which symmetry it is, in the words of the field, from signs, modules and names; the numbers decide, not these."""
+"""Which symmetry it is, in the words of the field: from signs, modules and names, which decide nothing."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import nn
@@ -9,6 +9,7 @@ from torch import nn
 _QUERY = re.compile(r"(^|_)(q|query|wq|q_proj|q_lin|q_norm|query_key)(_|$)")
 _KEY = re.compile(r"(^|_)(k|key|wk|k_proj|k_lin|k_norm)(_|$)")
 _VALUE = re.compile(r"(^|_)(v|value|wv|v_proj|v_lin)(_|$)")
+_STREAM = "residual stream: embeddings with all residual writers"
 _STACKED = ("in_proj", "c_attn", "qkv")
 
 
@@ -39,46 +40,41 @@ def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping
     """
     up = [name for name, power in exponents.items() if power > 0]
     down = [name for name, power in exponents.items() if power < 0]
-    if not down:
-        return _all_one_way(model, up)
-    if (_role(up) == "query" and _role(down) == "key") or (_role(up) == "key" and _role(down) == "query"):
-        return Reading(
-            "Q/K pair",
-            f"the scores are products of queries and keys: {_and(up)} times c, {_and(down)} over c",
-        )
+    if not down or not up:
+        return _all_one_way(model, up or down)
+    both = f"{_and(up)} times c, {_and(down)} over c"
+    if {_role(up), _role(down)} == {"query", "key"}:
+        return Reading("Q/K pair", f"the scores are products of queries and keys: {both}")
+    if any(_is_embedding(model, name) for name in exponents) and len(_owners(exponents)) > 2:
+        return Reading(_STREAM, f"all that is added to the residual stream, and what reads it last: {both}")
     gains = [side for side in (up, down) if all(norms.get(_owner(name)) for name in side)]
     if len(gains) == 1:
-        gain, weights = (up, down) if gains[0] is up else (down, up)
-        if any(_is_bias(name, weights) for name in weights):
-            return Reading("layer/gain pair", f"the output of {_and(weights)} is multiplied by {_and(gain)}")
-        owners = list(dict.fromkeys(_owner(name) or name for name in gain))
-        if len(owners) > 1:
-            return _stream(up, down)
-        return Reading(
-            "gain/next weight pair", f"the output of {_and(owners)} is read by {_and(weights)} alone"
-        )
-    if _role(up) == "value" or _role(down) == "value":
-        value, out = (up, down) if _role(up) == "value" else (down, up)
-        return Reading(
-            "V/O pair",
-            f"the attention output is linear in the values: {_and(value)} times c, {_and(out)} over c",
-        )
-    if len({_owner(name) for name in up}) > 1 and any(
-        norms.get(_owner(n)) or _is_embedding(model, n) for n in up
-    ):
-        return _stream(up, down)
+        return _gain_pair(gains[0], down if gains[0] is up else up, both)
+    if "value" in (_role(up), _role(down)):
+        return Reading("V/O pair", f"the attention output is linear in the values: {both}")
+    if any(norms.get(owner) for owner in _owners(up) + _owners(down)):
+        return _stream(both)
     return Reading(
         "relu pair",
-        f"consecutive layers, {_and(up)} times c and {_and(down)} over c: what lies between them is positively "
-        "homogeneous (relu, leaky relu, abs, a gate or nothing)",
+        f"consecutive layers, {both}: what lies between them is positively homogeneous (relu, leaky relu, "
+        "abs, a gate or nothing)",
     )
 
 
-def _stream(up: Sequence[str], down: Sequence[str]) -> Reading:
-    return Reading(
-        "residual stream with its readers",
-        f"{_and(up)} times c, {_and(down)} over c: what is added to the stream, against what reads it",
-    )
+def _gain_pair(gain: Sequence[str], weights: Sequence[str], both: str) -> Reading:
+    """Gains and biases of one module against the weights that read it, or against the layer before them."""
+    if any(_is_bias(name, weights) for name in weights):
+        return Reading("layer/gain pair", f"the output of {_and(weights)} is multiplied by {_and(gain)}")
+    owners = _owners(gain)
+    if len(owners) > 1:
+        return _stream(both)
+    reads = f"the output of {owners[0] or _and(gain)} is read by {_and(weights)} alone"
+    return Reading("gain/next weight pair", reads)
+
+
+def _stream(both: str) -> Reading:
+    why = f"{both}: what is added to the stream, against what reads it"
+    return Reading("residual stream with its readers", why)
 
 
 def explain_shift(exponents: Mapping[str, int]) -> Reading:
@@ -93,17 +89,26 @@ def explain_shift(exponents: Mapping[str, int]) -> Reading:
 
 
 def _all_one_way(model: nn.Module, names: Sequence[str]) -> Reading:
-    embeds = [n for n in names if _is_embedding(model, n)]
-    if embeds or (len(_places(names)) > 1 and len({_owner(n) for n in names}) > 1):
+    embeds = any(_is_embedding(model, name) for name in names)
+    if embeds or (len(_places(names)) > 1 and len(_owners(names)) > 1):
+        rule = _STREAM if embeds else "residual stream: all writers"
         return Reading(
-            "residual stream: embeddings with all residual writers"
-            if embeds
-            else "residual stream: all writers",
-            f"all that is added to the residual stream, which only norms read: {_and(names)}",
+            rule, f"all that is added to the residual stream, which only norms read: {_and(names)}"
         )
-    return Reading(
-        "one norm", f"{_and(names)} are added before one norm, which divides their common length out"
-    )
+    why = f"{_and(names)} are added before one norm, which divides their common length out"
+    return Reading("one norm", why)
+
+
+def _owners(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(map(_owner, names)))
+
+
+def _places(names: Sequence[str]) -> set[str]:
+    """The numbered modules, blocks of a stack, that hold these blocks."""
+    found = set()
+    for words in (name.split(".") for name in names):
+        found |= {".".join(words[: k + 1]) for k, word in enumerate(words[:-1]) if word.isdigit()}
+    return found
 
 
 def _is_bias(name: str, names: Sequence[str]) -> bool:
@@ -113,16 +118,6 @@ def _is_bias(name: str, names: Sequence[str]) -> bool:
 
 def _is_embedding(model: nn.Module, name: str) -> bool:
     return isinstance(_module(model, name), (nn.Embedding, nn.EmbeddingBag))
-
-
-def _places(names: Sequence[str]) -> set[str]:
-    """The numbered modules, blocks of a stack, that hold these blocks."""
-    return {
-        ".".join(words[: k + 1])
-        for words in (n.split(".") for n in names)
-        for k, w in enumerate(words[:-1])
-        if w.isdigit()
-    }
 
 
 def _role(names: Sequence[str]) -> str:

@@ -62,7 +62,8 @@ def null_exponents(
     taste = Taste(tuple(widths or [(1, 1)] * size))
     for nullity in _nullities(values):
         basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
-        good = tuple(sorted(filter(confirm, basis), key=lambda vector: np.flatnonzero(vector).tolist()))
+        oriented = sorted(map(taste.oriented, basis), key=lambda vector: np.flatnonzero(vector).tolist())
+        good = tuple(filter(confirm, oriented))
         kept = float(values[size - nullity - 1]) if nullity < size else 1.0
         found = Exponents(good, kept, float(values[size - nullity]), nullity - len(good))
         if not found.unread:
@@ -93,14 +94,22 @@ class Taste:
             return large, len(used), total, gains, 0, 0, -sum(used), vector
         return large, len(used), total, gains, self._misfit(vector), used[-1] - used[0], sum(used), vector
 
+    def oriented(self, vector: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the vector or its negative, so that gains and biases have positive exponents."""
+        balance = sum(
+            (x > 0) - (x < 0) for x, (_, inputs) in zip(vector, self.widths, strict=True) if not inputs
+        )
+        return tuple(-x for x in vector) if balance < 0 else vector
+
     def _misfit(self, vector: tuple[int, ...]) -> int:
-        """How many sizes there are beyond one, of the units on one side and the inputs on the other."""
-        sides = [[k for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1)]
-        sizes = [
-            {self.widths[k][0] for k in up} | {self.widths[k][1] for k in down if self.widths[k][1]}
-            for up, down in (sides, sides[::-1])
-        ]
-        return min(map(len, sizes)) - 1
+        """How many sizes there are beyond one: units of the writing side, inputs of the reading side."""
+        up, down = ([k for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1))
+        return min(self._sizes(up, down), self._sizes(down, up)) - 1
+
+    def _sizes(self, writers: list[int], readers: list[int]) -> int:
+        inputs = {self.widths[k][1] for k in readers if self.widths[k][1]}
+        # A gain that multiplies what a layer puts out reads it too; what reads a gain is more common.
+        return len({self.widths[k][0] for k in writers} | inputs) + (not inputs)
 
     @property
     def weights(self) -> np.ndarray:
@@ -155,7 +164,7 @@ def _coprime(whole: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def _shortest(rows: np.ndarray, column: int, weights: np.ndarray) -> tuple[int, ...] | None:
-    """The vector of least weighted sum of magnitudes in the span whose entry at a column is 1: a linear program."""
+    """The vector of least weighted sum of magnitudes in the span with 1 at a column: a linear program."""
     used = np.flatnonzero(np.abs(rows).max(0) > _ROUNDING)
     count, size = len(rows), len(used)
     span, identity = np.round(rows[:, used].T, 9), np.eye(size)

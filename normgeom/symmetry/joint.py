@@ -13,6 +13,8 @@ from normgeom.symmetry.partitions import Move, Partition
 from normgeom.symmetry.slopes import Slopes
 from normgeom.symmetry.trials import Trial
 
+_POWER_OF_TWO, _NO_POWER = 2.0, 1.7
+
 
 @dataclass(frozen=True)
 class Found:
@@ -38,18 +40,30 @@ def joint_scales(
 
     def confirm(vector: tuple[int, ...]) -> bool:
         if vector not in deviations:
-            deviations[vector] = trial.scale_deviation(_named(blocks, vector))
+            deviations[vector] = trial.deviation(trial.scaled(_named(blocks, vector), _POWER_OF_TWO))
         return deviations[vector] <= trial.tolerance * max(1, max(map(abs, vector)))
 
     exponents = null_exponents(_rows_of_one_size(slopes), confirm, widths=widths)
     found = [Found(Move.SCALE, _named(blocks, v), deviations[v]) for v in exponents.vectors]
-    return found, exponents
+    return _at_other_factors(trial, found), exponents
+
+
+def _at_other_factors(trial: Trial, found: Sequence[Found]) -> list[Found]:
+    """Those that hold at factors that are no powers of two: all at once, or one by one if that fails."""
+    if not found:
+        return []
+    together = trial.deviation(trial.scaled_together([one.exponents for one in found]))
+    if together <= trial.tolerance * len(found):
+        return list(found)
+    moved = [trial.deviation(trial.scaled(one.exponents, _NO_POWER)) for one in found]
+    pairs = zip(found, moved, strict=True)
+    return [Found(f.move, f.exponents, max(f.deviation, d)) for f, d in pairs if d <= trial.tolerance * 10]
 
 
 def joint_shifts(
     trial: Trial, blocks: Sequence[Partition], slopes: Slopes, taken: Mapping[int, set[Move]]
 ) -> list[Found]:
-    """Return the joint shifts by one arbitrary vector, and by one number, of blocks that cannot be by themselves.
+    """Return the joint shifts by multiples of one arbitrary vector, of blocks that cannot be shifted alone.
 
     Args:
         trial: where they are confirmed.

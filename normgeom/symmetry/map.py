@@ -10,7 +10,7 @@ from torch import nn, optim
 
 from normgeom import report
 from normgeom.symmetry.param_groups import grouped, reason_for
-from normgeom.symmetry.partitions import Move
+from normgeom.symmetry.partitions import SHIFTS, Move
 from normgeom.symmetry.records import BlockSymmetry, JointSymmetry
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class SymmetryMap:
         for one in self.blocks:
             module = one.module or "(model)"
             shown = one.block.removeprefix(f"{one.module}.") if one.module else one.block
-            shifts = [
-                one.moves[m].text if m in one.moves else "" for m in (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)
-            ]
+            shifts = [one.moves[m].text if m in one.moves else "" for m in SHIFTS]
             parts = "; ".join(part.text for part in one.parts)
             shape = "×".join(map(str, one.shape))
             row = [shown, shape, "dead" if one.dead else one.scale.text, *shifts, parts]
@@ -150,10 +148,7 @@ class SymmetryMap:
         names = ("name", "mode", "dtype", "nullity", "findings", "forwards", "backwards")
         return {
             **{name: getattr(self, name) for name in names},
-            "blocks": [
-                {**asdict(one), "moves": {str(m): asdict(v) for m, v in one.moves.items()}}
-                for one in self.blocks
-            ],
+            "blocks": [asdict(one) for one in self.blocks],
             "joint": [{**asdict(one), "label": one.label} for one in self.joint],
             "joint_shifts": [{**asdict(one), "label": one.label} for one in self.joint_shifts],
         }
@@ -186,7 +181,7 @@ class SymmetryMap:
         return draw_symmetry_map(self.rows(), new_axes(self.rows()) if ax is None else ax)
 
     def param_groups(self, *, weight_decay: float, determined: float = 0.0) -> list[dict[str, Any]]:
-        """Return groups for a torch optimizer, with weight decay where the measured symmetry gives it a meaning.
+        """Return groups for a torch optimizer, with weight decay where the symmetries give it a meaning.
 
         *scale-free*: blocks whose length, or common length, the function does not see; decay only sets the
         effective learning rate. *shared*: a length that is shared with other blocks; decay balances them and

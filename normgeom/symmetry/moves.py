@@ -1,10 +1,11 @@
 """The verdicts on single blocks and their parts: a finite transform decides, the slope confirms."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from normgeom.symmetry.partitions import Move, Partition
 from normgeom.symmetry.probe import deviation
@@ -12,8 +13,7 @@ from normgeom.symmetry.records import MoveVerdict, PartSymmetry
 from normgeom.symmetry.slopes import PartSlopes, Slopes
 from normgeom.symmetry.trials import FACTOR, Trial
 
-SHIFTS = (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)
-_SMALL_DEVIATION = 0.05
+_SMALL_DEVIATION = 0.1
 _NAN = float("nan")
 
 
@@ -55,7 +55,9 @@ class Singles:
         used = reach > self.floor
         slopes = np.abs(self.slopes.radial_detailed[:, k]) / np.maximum(reach, 1e-300)
         slope = float(slopes[used].max(initial=0.0))
-        fading = trial.fading({block: 1}) if not holds and found < _SMALL_DEVIATION else None
+        fading = None
+        if self.trusted and not holds and self._could_fade(k, moved):
+            fading = trial.fading({block: 1}, found)
         return MoveVerdict(
             holds,
             found,
@@ -66,6 +68,11 @@ class Singles:
             None if holds or fading else trial.degree(moved, FACTOR),
             fading,
         )
+
+    def _could_fade(self, k: int, moved: Sequence[Tensor]) -> bool:
+        """Whether a change is to its slope as that of `1 - c^-2` is: what an eps under a root breaks."""
+        law = (1 - FACTOR**-2) / 2
+        return abs(self.slopes.response(k, moved, self.trial.wanted) / law - 1) < _SMALL_DEVIATION
 
     def shift(self, k: int, block: Partition, move: Move) -> MoveVerdict:
         """Return the verdict on a shift; one with a slope does not hold, if the gradients can be trusted."""

@@ -19,10 +19,10 @@ class LengthKind(StrEnum):
 
 
 WHY = {
-    LengthKind.FREE: "the function does not see this length, alone or together with the rest of this group: "
+    LengthKind.FREE: "the function does not see this length, alone or with the rest of this group: "
     "weight decay only sets the effective learning rate",
-    LengthKind.SHARED: "only products of these lengths matter: weight decay balances the blocks that share one, "
-    "and shrinks the product",
+    LengthKind.SHARED: "only products of these lengths matter: weight decay balances the blocks that share "
+    "one, and shrinks the product",
     LengthKind.DETERMINED: "no scale symmetry moves these: weight decay shrinks the function itself",
     LengthKind.DEAD: "the outputs do not depend on these: weight decay would only move them",
 }

@@ -24,6 +24,9 @@ class Move(StrEnum):
     ANY = "any change"
 
 
+SHIFTS = (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)
+
+
 @dataclass(frozen=True)
 class Partition:
     """A stretch of a tensor cut into parts, and which axis of the tensor its units lie on.

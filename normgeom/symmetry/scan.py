@@ -1,6 +1,5 @@
 """Every scale and shift symmetry of a model, single and joint."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -8,19 +7,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from normgeom.symmetry.assembly import Assembly
 from normgeom.symmetry.differences import gradients_are_right, radial_differences
-from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single
-from normgeom.symmetry.exponents import Exponents
-from normgeom.symmetry.joint import Found, joint_scales, joint_shifts
 from normgeom.symmetry.map import SymmetryMap
-from normgeom.symmetry.moves import SHIFTS, Singles
-from normgeom.symmetry.partitions import Move, Partition, natural_parts, whole_blocks
+from normgeom.symmetry.moves import Singles
+from normgeom.symmetry.partitions import SHIFTS, Move, Partition, natural_parts, whole_blocks
 from normgeom.symmetry.points import Points
-from normgeom.symmetry.probe import Probe, check_module, deviation
-from normgeom.symmetry.records import BlockSymmetry, JointSymmetry, MoveVerdict
+from normgeom.symmetry.probe import Probe, check_module
+from normgeom.symmetry.records import BlockSymmetry
 from normgeom.symmetry.slopes import Slopes, measure_slopes, plan
-from normgeom.symmetry.trials import FACTOR, Trial
-from normgeom.symmetry.units import finest
+from normgeom.symmetry.trials import Trial
 
 
 def scan(
@@ -53,7 +49,7 @@ def scan(
         ValueError: if the model cannot be copied or called on the batch, returns no floating-point tensor,
             or outputs that are nothing but rounding.
 
-    Source: Ba et al. 2016, section 5.1 and Table 1, for a whole model; joint exponents as in Kunin et al. 2021.
+    Source: Ba et al. 2016, section 5.1 and Table 1, for a whole model; Kunin et al. 2021 for joint ones.
 
     >>> net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 2))
     >>> found = scan(net, torch.randn(8, 4))
@@ -73,11 +69,9 @@ def scan(
     tick = _ticker(progress, sum(counts) + len(blocks))
     slopes, trusted = _slopes(probe, blocks, [p for own in parts.values() for p in own], counts, points, tick)
     trial = Trial(probe)
-    singles = [
-        _single(Singles(trial, slopes, trusted), k, block, parts[block], tick)
-        for k, block in enumerate(blocks)
-    ]
-    return _Joining(model, trial, points, blocks, singles, slopes, trusted).map()
+    decide = Singles(trial, slopes, trusted)
+    singles = [_single(decide, k, block, parts[block], tick) for k, block in enumerate(blocks)]
+    return Assembly(model, trial, points, blocks, singles, slopes, trusted).map()
 
 
 def _slopes(
@@ -117,118 +111,6 @@ def _single(
     )
 
 
-@dataclasses.dataclass
-class _Joining:
-    """Puts single blocks, joint symmetries and what eps breaks together."""
-
-    model: nn.Module
-    trial: Trial
-    points: Points
-    blocks: Sequence[Partition]
-    singles: list[BlockSymmetry]
-    slopes: Slopes
-    trusted: bool
-
-    def map(self) -> SymmetryMap:
-        """Return the map."""
-        coupled = [k for k, one in enumerate(self.singles) if not one.scale.holds]
-        scales, exponents = joint_scales(
-            self.trial, [self.blocks[k] for k in coupled], self.slopes.radial[:, coupled]
-        )
-        shifts = joint_shifts(self.trial, self.blocks, self.slopes, self._taken()) if self.trusted else []
-        by = [finest(self.trial, found) for found in scales]
-        self._measure_eps()
-        joint = tuple(self._record(f, fine) for f, fine in zip(scales, by, strict=True))
-        return SymmetryMap(
-            blocks=tuple(self._with_words(one) for one in self.singles),
-            joint=joint,
-            joint_shifts=tuple(self._record(found, "whole") for found in shifts),
-            mode="train" if self.model.training else "eval",
-            dtype=str(self.trial.probe.dtype).removeprefix("torch."),
-            findings=tuple(self._findings(exponents)),
-            forwards=self.trial.forwards + self.slopes.forwards + 2,
-            backwards=self.slopes.backwards,
-            parameters=dict(self.model.named_parameters()),
-            name=type(self.model).__name__,
-        )
-
-    def _taken(self) -> dict[int, set[Move]]:
-        """The moves that each block allows by itself; a dead one allows all."""
-        return {
-            k: set(Move) if one.dead else {move for move, verdict in one.moves.items() if verdict.holds}
-            for k, one in enumerate(self.singles)
-        }
-
-    def _measure_eps(self) -> None:
-        """Put the model's own parameters and eps back, and measure what breaks there."""
-        self.points.move_back()
-        self.trial.probe.with_eps()
-        self.own = self.trial.probe.plain()
-        for k, one in enumerate(self.singles):
-            moves = {move: self._with_breaking(self.blocks[k], move, v) for move, v in one.moves.items()}
-            self.singles[k] = dataclasses.replace(one, moves=moves)
-
-    def _with_breaking(self, block: Partition, move: Move, verdict: MoveVerdict) -> MoveVerdict:
-        if not verdict.holds:
-            return verdict
-        if not self.trial.probe.has_eps:
-            return dataclasses.replace(verdict, breaking=verdict.deviation)
-        moved = (
-            self.trial.scaled({block: 1}, 1 / FACTOR) if move is Move.SCALE else self.trial.moved(block, move)
-        )
-        return dataclasses.replace(verdict, breaking=deviation(self.trial.outputs(moved), self.own))
-
-    def _record(self, found: Found, by: str) -> JointSymmetry:
-        exponents = {block.view.labels[0]: power for block, power in found.exponents.items()}
-        breaking = found.deviation
-        if found.move is Move.SCALE and self.trial.probe.has_eps:
-            moved = self.trial.scaled(found.exponents, 1 / FACTOR)
-            breaking = deviation(self.trial.outputs(moved), self.own)
-        scale = found.move is Move.SCALE
-        reading = explain_joint(self.model, exponents, self._norms()) if scale else explain_shift(exponents)
-        return JointSymmetry(
-            found.move, exponents, found.deviation, self.trial.tolerance, breaking, by, *reading
-        )
-
-    def _norms(self) -> dict[str, bool]:
-        """By module, whether it holds gains and biases only: vectors, and no weight."""
-        return {
-            name: bool(own) and max(value.ndim for value in own) < 2
-            for name, module in self.model.named_modules()
-            for own in [list(module.parameters(recurse=False))]
-        }
-
-    def _with_words(self, one: BlockSymmetry) -> BlockSymmetry:
-        if not one.scale.holds:
-            return one
-        return dataclasses.replace(
-            one, why=explain_single(self.model, one.parameter, one.dead, self._norms())
-        )
-
-    def _findings(self, exponents: Exponents) -> Iterator[str]:
-        """What does not fit together, in sentences."""
-        if not self.trusted:
-            yield (
-                "the gradients of the model are not the slopes of its function (a detached tensor, a "
-                "straight-through estimator?): joint scales are from differences, joint shifts are not searched"
-            )
-        for one in self.singles:
-            for move, verdict in one.moves.items():
-                if not verdict.confirmed:
-                    says = "is unchanged" if verdict.holds else f"changes by {verdict.deviation:.1e}"
-                    yield f"{one.block}, {move}: the function {says}, its slope is {verdict.slope:.1e}"
-                if verdict.fading:
-                    yield (
-                        f"{one.block}, {move}: the change of {verdict.deviation:.1e} falls as "
-                        f"c^-{verdict.fading:g} with the scale: an eps in the code, which no module names"
-                    )
-        if exponents.unread:
-            yield (
-                f"{exponents.unread} null directions of the radial derivatives are no confirmed whole "
-                f"exponents (singular values {exponents.largest_null:.1e} against {exponents.smallest_kept:.1e})"
-            )
-
-
 def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable[[], None]:
     done = 0
 
@@ -252,5 +134,6 @@ def _saying_why(model: nn.Module) -> Iterator[None]:
         first = (str(why).strip().splitlines() or [""])[0]
         raise ValueError(
             f"{type(model).__name__} cannot be scanned: calling it on the batch raised "
-            f"{type(why).__name__}: {first}. A batch is a tensor, a tuple of arguments or a dict of named ones."
+            f"{type(why).__name__}: {first}. A batch is a tensor, a tuple of arguments or a dict of named "
+            "ones."
         ) from why

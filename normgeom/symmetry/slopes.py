@@ -42,6 +42,8 @@ class Slopes:
         reach: (a few functionals, blocks), `‖θ_p‖ ‖g_p‖`, the largest that a slope could be.
         fields: for each block, the gradient summed along a move, (a few functionals, numbers).
         parts: what was found of each partition, at a few functionals.
+        sketch: the functionals at the last point.
+        last_radial: the rows of `radial` there, the first of the sketch.
         forwards: forward passes.
         backwards: backward passes.
     """
@@ -53,8 +55,16 @@ class Slopes:
     reach: np.ndarray
     fields: list[dict[Move, np.ndarray]]
     parts: dict[Partition, PartSlopes]
+    sketch: "Sketch"
+    last_radial: np.ndarray
     forwards: int = 0
     backwards: int = 0
+
+    def response(self, k: int, moved: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+        """Return a finite change of the outputs over their radial slope for block k, at the last point."""
+        slope = self.last_radial[:, k]
+        change = (self.sketch.apply(moved) - self.sketch.apply(wanted))[: len(slope)]
+        return float(change @ slope / max(slope @ slope, 1e-300))
 
 
 class Sketch:
@@ -181,11 +191,27 @@ class Collector:
             before = found.slopes.get(move)
             found.slopes[move] = _array(size) if before is None else np.maximum(before, _array(size))
 
-    def slopes(self, forwards: int, backwards: int) -> Slopes:
-        """Return what was collected."""
+    def is_saturated(self, unit: float) -> bool:
+        """Whether the last few rows have added nothing to the rank of the radial slopes."""
+        rows = np.asarray(self.rows["radial"])
+        columns = rows / np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
+        values = np.linalg.svd(columns, compute_uv=False)
+        return int((values > unit**0.5 * values[0]).sum()) <= len(rows) - _EXTRA_ROWS
+
+    def slopes(self, forwards: int, sketch: Sketch, before: int) -> Slopes:
+        """Return what was collected; the sketch's rows are those after `before`."""
         rows = {name: np.asarray(values, dtype=float) for name, values in self.rows.items()}
+        backwards, last = len(rows["radial"]), rows["radial"][before:]
         fields = [{move: np.stack(v) for move, v in mine.items()} for mine in self.fields]
-        return Slopes(**rows, fields=fields, parts=self.parts, forwards=forwards, backwards=backwards)
+        return Slopes(
+            **rows,
+            fields=fields,
+            parts=self.parts,
+            sketch=sketch,
+            last_radial=last,
+            forwards=forwards,
+            backwards=backwards,
+        )
 
 
 def _array(values: Tensor) -> np.ndarray:
@@ -201,13 +227,20 @@ def measure_slopes(
     move_to_point: Callable[[int], None],
     tick: Callable[[], None],
 ) -> Slopes:
-    """Return the slopes at several points, as many functionals at each as asked for."""
-    collector, backwards = Collector(blocks, parts), 0
+    """Return the slopes at several points, at most as many functionals at each as asked for.
+
+    At the last point, where the probe is left, no more are taken once the rank of the radial slopes has
+    stopped to grow.
+    """
+    collector = Collector(blocks, parts)
     for point, count in enumerate(counts):
         move_to_point(point)
-        _, gradients = gradients_at(probe, count)
+        sketch, gradients = gradients_at(probe, count)
+        before = len(collector.rows["radial"])
         for k, gradient in enumerate(gradients):
             collector.add(probe.parameters, gradient, detailed=k < _DETAILED and point < _DETAILED)
-            backwards += 1
             tick()
-    return collector.slopes(len(counts), backwards)
+            is_last = point == len(counts) - 1
+            if is_last and k + 1 >= _EXTRA_ROWS and collector.is_saturated(probe.unit):
+                break
+    return collector.slopes(len(counts), sketch, before)

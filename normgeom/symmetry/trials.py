@@ -13,7 +13,6 @@ from normgeom.symmetry.probe import Probe, deviation
 from normgeom.symmetry.rescaling import rounding_tolerance
 
 FACTOR = 2.5
-_CONFIRM = (2.0, 1.7)
 _FAR = 2.0**6
 _FITS = 1e-6
 _NEAR_POWER = 0.1
@@ -47,9 +46,17 @@ class Trial:
         """Return by how much the outputs change, relative to the largest."""
         return deviation(self.outputs(values), self.wanted)
 
-    def moved(self, part: Partition, move: Move, free: Tensor | None = None) -> dict[str, Tensor]:
+    def moved(
+        self,
+        part: Partition,
+        move: Move,
+        free: Tensor | None = None,
+        *,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
         """Return a parameter with its free parts moved by random numbers, each part by its own."""
-        value = self.probe.parameters[part.view.parameter]
+        name = part.view.parameter
+        value = (start or {}).get(name, self.probe.parameters[name])
         free = torch.ones(part.view.parts, dtype=torch.bool) if free is None else free
         shape = part.shape(move)
         if move is Move.SCALE:
@@ -57,20 +64,26 @@ class Trial:
         else:
             size = float(part.cut(value).square().mean().sqrt()) or 1.0
             draw = size * torch.randn(shape, generator=self.probe.generator, dtype=torch.float64)
-        return {part.view.parameter: part.moved(value, move, free, draw)}
+        return {name: part.moved(value, move, free, draw)}
 
-    def scaled(self, exponents: Mapping[Partition, int], factor: float) -> dict[str, Tensor]:
-        """Return parameters with every block p multiplied by `factor ** k_p`."""
-        values: dict[str, Tensor] = {}
+    def scaled(
+        self, exponents: Mapping[Partition, int], factor: float, start: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Return parameters with every block p multiplied by `factor ** k_p`; of `start` if it is given."""
+        values = dict(start or {})
         for block, power in exponents.items():
             name = block.view.parameter
             value = values.get(name, self.probe.parameters[name])
             values[name] = block.put(value, block.fold(value) * factor**power)
         return values
 
-    def scale_deviation(self, exponents: Mapping[Partition, int]) -> float:
-        """Return the largest deviation at a power of two and at a factor that is none."""
-        return max(self.deviation(self.scaled(exponents, factor)) for factor in _CONFIRM)
+    def scaled_together(self, symmetries: Sequence[Mapping[Partition, int]]) -> dict[str, Tensor]:
+        """Return parameters moved by several joint scalings at once, each by a random factor of its own."""
+        factors = self.probe.random((len(symmetries),))
+        values: dict[str, Tensor] = {}
+        for exponents, factor in zip(symmetries, factors, strict=True):
+            values |= self.scaled(exponents, float(factor), values)
+        return values
 
     def free_parts(self, part: Partition, move: Move, candidates: Tensor) -> tuple[Tensor, float]:
         """Return which candidates can be moved, each by its own numbers, and the deviation of those.
@@ -110,16 +123,18 @@ class Trial:
             return None
         return float(near)
 
-    def fading(self, exponents: Mapping[Partition, int]) -> float | None:
+    def fading(self, exponents: Mapping[Partition, int], near: float) -> float | None:
         """Return 2 if the deviation falls as `scale ** -2`, as that of an eps under a root does; else None.
 
-        The first power is no sign of an eps: a bias beside a growing weight fades so too.
+        `near` is the deviation at `FACTOR`. The first power is no sign of an eps: a bias beside a growing
+        weight fades so too.
         """
         base = self.outputs(self.scaled(exponents, _FAR))
-        far = self.outputs(self.scaled(exponents, _FAR * FACTOR))
-        near, after = self.deviation(self.scaled(exponents, FACTOR)), deviation(far, base)
-        # An eps that is nothing far out is nothing there only: the outputs stay near those of the block.
-        if after <= 0 or deviation(base, self.wanted) > 2 * near:
+        # The outputs stay near: an eps that is small here and nothing far out moves them no further.
+        if deviation(base, self.wanted) > 2 * near:
+            return None
+        after = deviation(self.outputs(self.scaled(exponents, _FAR * FACTOR)), base)
+        if after <= 0:
             return None
         power = math.log(near / after) / math.log(_FAR)
         return 2.0 if abs(power - 2) < _NEAR_POWER else None

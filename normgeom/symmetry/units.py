@@ -12,15 +12,21 @@ from normgeom.symmetry.trials import Trial
 def finest(trial: Trial, found: Found) -> str:
     """Return `unit`, `head` or `whole`: the finest way in which factors can differ between blocks.
 
-    Blocks with positive exponents are scaled along their units, those with negative ones along their inputs:
-    `W_1 -> diag(c) W_1`, `W_2 -> W_2 diag(1/c)`. Where that fails both go along their units, as queries and
-    keys do, unit by unit and then head by head.
+    The writing side, which has gains or biases or comes first, is scaled along its units and the other along
+    its inputs: `W_1 -> diag(c) W_1`, `W_2 -> W_2 diag(1/c)`. Where that fails for two weights, both go along
+    their units, as queries and keys do, unit by unit and then head by head.
     """
-    if len({power > 0 for power in found.exponents.values()}) < 2:
+    up = [block for block, power in found.exponents.items() if power > 0]
+    down = [block for block, power in found.exponents.items() if power < 0]
+    if not up or not down:
         return "whole"
-    if _holds(trial, found, {block: _axis(block, power > 0) for block, power in found.exponents.items()}, 0):
+    writers = min(up, down, key=lambda side: (all(block.widths[1] for block in side), side is down))
+    axes = {block: _axis(block, block in writers) for block in found.exponents}
+    if _holds(trial, found, axes, 0):
         return "unit"
-    along_units = {block: _axis(block, True) for block in found.exponents}
+    if any(sum(block.widths[1] > 0 for block in side) != 1 for side in (up, down)):
+        return "whole"
+    along_units = {block: block.units for block in found.exponents}
     if _holds(trial, found, along_units, 0):
         return "unit"
     counts = {head_count(trial.probe.model, block.view.parameter) for block in found.exponents}
@@ -29,8 +35,8 @@ def finest(trial: Trial, found: Found) -> str:
 
 
 def _holds(trial: Trial, found: Found, axes: Mapping[Partition, int], heads: int) -> bool:
-    """Whether the outputs stay if every unit, or every head, has its own factor; False if sizes do not fit."""
-    sizes = {_length(block, axis) for block, axis in axes.items()}
+    """Whether the outputs stay if every unit, or head, has its own factor; False if sizes do not fit."""
+    sizes = {(block.shape_of_block or (1,))[axis] for block, axis in axes.items()}
     size = sizes.pop()
     if sizes or size < 2 or (heads and size % heads):
         return False
@@ -43,16 +49,9 @@ def _holds(trial: Trial, found: Found, axes: Mapping[Partition, int], heads: int
     return trial.deviation(values) <= trial.tolerance
 
 
-def _axis(block: Partition, up: bool) -> int:
-    """The axis of the units, or that of the inputs; -1 for a number."""
-    dims = len(block.view.shape)
-    if up or dims < 2:
-        return block.units if dims else -1
-    return next(k for k in range(dims) if k != block.units)
-
-
-def _length(block: Partition, axis: int) -> int:
-    return block.shape_of_block[axis] if axis >= 0 else 0
+def _axis(block: Partition, writes: bool) -> int:
+    """The axis of the units, or that of the inputs if there is one."""
+    return block.units if writes or not block.widths[1] else 1 - block.units
 
 
 def _scaled(block: Partition, value: Tensor, axis: int, factors: Tensor) -> Tensor:
