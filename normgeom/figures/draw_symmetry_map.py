@@ -65,4 +65,6 @@ def _names(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
 
 
 def _short(name: str) -> str:
+    """The rule without what follows its colon, cut where it would crowd out the matrix."""
+    name = name.partition(":")[0]
     return name if len(name) <= 34 else name[:33] + "…"

@@ -41,7 +41,7 @@ def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping
     up = [name for name, power in exponents.items() if power > 0]
     down = [name for name, power in exponents.items() if power < 0]
     if not down or not up:
-        return _all_one_way(model, up or down)
+        return _all_one_way(model, up or down, norms)
     both = f"{_and(up)} times c, {_and(down)} over c"
     if {_role(up), _role(down)} == {"query", "key"}:
         return Reading("Q/K pair", f"the scores are products of queries and keys: {both}")
@@ -88,9 +88,11 @@ def explain_shift(exponents: Mapping[str, int]) -> Reading:
     return Reading("joint shift", f"{_and(gain or loss)} can be shifted together")
 
 
-def _all_one_way(model: nn.Module, names: Sequence[str]) -> Reading:
+def _all_one_way(model: nn.Module, names: Sequence[str], norms: Mapping[str, bool]) -> Reading:
     embeds = any(_is_embedding(model, name) for name in names)
-    if embeds or (len(_places(names)) > 1 and len(_owners(names)) > 1):
+    owners = _owners(names)
+    several = len(_places(names)) > 1 or any(norms.get(owner) and owner for owner in owners)
+    if embeds or (several and len(owners) > 1):
         rule = _STREAM if embeds else "residual stream: all writers"
         return Reading(
             rule, f"all that is added to the residual stream, which only norms read: {_and(names)}"

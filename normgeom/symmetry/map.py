@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import torch
 from torch import nn, optim
 
 from normgeom import report
-from normgeom.symmetry.param_groups import grouped, reason_for
+from normgeom.symmetry.param_groups import free_together, grouped, reason_for
 from normgeom.symmetry.partitions import SHIFTS, Move
 from normgeom.symmetry.records import BlockSymmetry, JointSymmetry
 
@@ -204,7 +205,9 @@ class SymmetryMap:
         return reason_for(self, parameter)
 
     def effective_learning_rates(self, optimizer: optim.Optimizer) -> dict[str, float]:
-        """Return the effective learning rate of every tensor, NaN where its length is part of the function.
+        """Return the effective learning rate of every tensor, NaN where no length of its own is free.
+
+        Blocks that only a common factor leaves the function with have one length, that of all of them.
 
         Args:
             optimizer: holds the model's parameters; its settings are read as they are now.
@@ -214,12 +217,12 @@ class SymmetryMap:
         """
         from normgeom.dynamics.rates import effective_learning_rate
 
-        free = {one.parameter for one in self.single if not one.dead}
-        return {
-            name: effective_learning_rate(optimizer, value) if name in free else float("nan")
-            for name, value in self.parameters.items()
-            if value.requires_grad
-        }
+        rates = {name: float("nan") for name, value in self.parameters.items() if value.requires_grad}
+        for names in free_together(self):
+            length = torch.cat([self.parameters[name].detach().flatten() for name in names])
+            for name in set(names) & rates.keys():
+                rates[name] = effective_learning_rate(optimizer, self.parameters[name], part=length)
+        return rates
 
 
 _JOINT: Sequence[str] = ("joint symmetry", "exponents", "by", "broken by eps")
