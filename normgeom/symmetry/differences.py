@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normgeom.symmetry.functionals import Sketch, gradients_at
 from normgeom.symmetry.partitions import Partition
 from normgeom.symmetry.probe import Probe
-from normgeom.symmetry.slopes import Sketch, gradients_at
 
 _FUNCTIONALS = 3
 

@@ -45,20 +45,27 @@ def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping
     both = f"{_and(up)} times c, {_and(down)} over c"
     if {_role(up), _role(down)} == {"query", "key"}:
         return Reading("Q/K pair", f"the scores are products of queries and keys: {both}")
-    if any(_is_embedding(model, name) for name in exponents) and len(_owners(exponents)) > 2:
-        return Reading(_STREAM, f"all that is added to the residual stream, and what reads it last: {both}")
     gains = [side for side in (up, down) if all(norms.get(_owner(name)) for name in side)]
+    if len(gains) == 1 and any(_is_embedding(model, name) for name in exponents):
+        return _tied_stream(model, down if gains[0] is up else up, both)
     if len(gains) == 1:
         return _gain_pair(gains[0], down if gains[0] is up else up, both)
     if "value" in (_role(up), _role(down)):
         return Reading("V/O pair", f"the attention output is linear in the values: {both}")
-    if any(norms.get(owner) for owner in _owners(up) + _owners(down)):
+    if any(norms.get(_owner(name)) or _is_embedding(model, name) for name in exponents):
         return _stream(both)
     return Reading(
         "relu pair",
         f"consecutive layers, {both}: what lies between them is positively homogeneous (relu, leaky relu, "
         "abs, a gate or nothing)",
     )
+
+
+def _tied_stream(model: nn.Module, writers: Sequence[str], both: str) -> Reading:
+    """Embeddings, and what is added to them, against the last gain: they are read by the head as well."""
+    if all(_is_embedding(model, name) for name in writers):
+        return Reading("embeddings/last gain pair", f"the embeddings are the head's weights as well: {both}")
+    return Reading(_STREAM, f"all that is added to the residual stream, and what reads it last: {both}")
 
 
 def _gain_pair(gain: Sequence[str], weights: Sequence[str], both: str) -> Reading:

@@ -9,13 +9,14 @@ from torch import nn
 
 from normgeom.symmetry.assembly import Assembly
 from normgeom.symmetry.differences import gradients_are_right, radial_differences
+from normgeom.symmetry.functionals import plan
 from normgeom.symmetry.map import SymmetryMap
 from normgeom.symmetry.moves import Singles
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition, natural_parts, whole_blocks
 from normgeom.symmetry.points import Points
 from normgeom.symmetry.probe import Probe, check_module
 from normgeom.symmetry.records import BlockSymmetry
-from normgeom.symmetry.slopes import Slopes, measure_slopes, plan
+from normgeom.symmetry.slopes import Slopes, measure_slopes
 from normgeom.symmetry.trials import Trial
 
 

@@ -6,18 +6,17 @@ along shifts. As many rows as blocks, and a few more, determine the null space o
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normgeom.symmetry.partitions import Move, Partition
+from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at
+from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
 
-_EXTRA_ROWS = 4
-_POINTS = 3
 _DETAILED = 2
 _ROWS = ("radial", "constant", "radial_detailed", "lengths", "reach")
 
@@ -55,7 +54,7 @@ class Slopes:
     reach: np.ndarray
     fields: list[dict[Move, np.ndarray]]
     parts: dict[Partition, PartSlopes]
-    sketch: "Sketch"
+    sketch: Sketch
     last_radial: np.ndarray
     forwards: int = 0
     backwards: int = 0
@@ -67,72 +66,28 @@ class Slopes:
         return float(change @ slope / max(slope @ slope, 1e-300))
 
 
-class Sketch:
-    """Random functionals of the outputs: each entry belongs to one, with a random weight."""
+@dataclass(frozen=True)
+class _Terms:
+    """A tensor's gradient, and products of it and the tensor, which its partitions sum up in several ways."""
 
-    def __init__(self, outputs: Sequence[Tensor], count: int, generator: torch.Generator) -> None:
-        finite = [out.detach().isfinite() for out in outputs]
-        total = sum(int(mask.sum()) for mask in finite)
-        self.count = min(count, total)
-        self._weights, self._owners = [], []
-        order = torch.randperm(total, generator=generator) % max(self.count, 1)
-        for out, mask in zip(outputs, finite, strict=True):
-            inside, order = order[: int(mask.sum())], order[int(mask.sum()) :]
-            owner = torch.full(out.shape, -1)
-            owner[mask.cpu()] = inside
-            size = float(torch.where(mask, out.detach(), 0).abs().max()) or 1.0 if out.numel() else 1.0
-            draw = torch.randn(out.shape, generator=generator, dtype=torch.float64) / size
-            self._weights.append(draw.to(out))
-            self._owners.append(owner.to(out.device))
+    slope: Tensor
+    product: Tensor
+    slope_squared: Tensor
+    value_squared: Tensor
 
-    def cotangents(self, k: int) -> list[Tensor]:
-        """Return the k-th functional, a tensor for every output."""
-        return [torch.where(o == k, w, 0.0) for w, o in zip(self._weights, self._owners, strict=True)]
-
-    def apply(self, outputs: Sequence[Tensor]) -> np.ndarray:
-        """Return the values of all functionals."""
-        values = np.zeros(self.count)
-        for out, weight, owner in zip(outputs, self._weights, self._owners, strict=True):
-            inside = owner >= 0
-            products = (weight[inside].double() * out.detach()[inside].double()).cpu().numpy()
-            values += np.bincount(owner[inside].cpu().numpy(), products, self.count)
-        return values
-
-
-def plan(blocks: int, outputs: int) -> list[int]:
-    """Return how many functionals to take at each point: a few more than blocks, no more than outputs."""
-    rows = blocks + _EXTRA_ROWS
-    points = min(rows, max(_POINTS, math.ceil(rows / max(outputs, 1))))
-    return [rows // points + (k < rows % points) for k in range(points)]
-
-
-def gradients_at(probe: Probe, count: int) -> tuple[Sketch, Iterator[dict[str, Tensor | None]]]:
-    """Return random functionals at the probe's parameters, and lazily the gradient of each."""
-    leaves = {name: value.detach().requires_grad_() for name, value in probe.parameters.items()}
-    with torch.enable_grad():
-        outputs = probe.outputs(leaves)
-    sketch = Sketch(outputs, count, probe.generator)
-
-    def gradients() -> Iterator[dict[str, Tensor | None]]:
-        for k in range(sketch.count):
-            pairs = list(zip(outputs, sketch.cotangents(k), strict=True))
-            taken = [(out, weight) for out, weight in pairs if out.requires_grad]
-            found: Sequence[Tensor | None] = [None] * len(leaves)
-            if taken:
-                roots, weights = zip(*taken, strict=True)
-                found = torch.autograd.grad(
-                    roots, list(leaves.values()), weights, allow_unused=True, retain_graph=True
-                )
-            yield dict(zip(leaves, found, strict=True))
-
-    return sketch, gradients()
+    @classmethod
+    def of(cls, value: Tensor, slope: Tensor) -> "_Terms":
+        return cls(slope, value * slope, slope.square(), value.square())
 
 
 class Collector:
     """Reduces gradients, one after the other, to the numbers of `Slopes`."""
 
     def __init__(self, blocks: Sequence[Partition], parts: Sequence[Partition]) -> None:
-        self.blocks, self.partitions = blocks, parts
+        self.blocks = blocks
+        self.parts_of: dict[str, list[Partition]] = {}
+        for part in parts:
+            self.parts_of.setdefault(part.view.parameter, []).append(part)
         self.rows: dict[str, list[list[float]]] = {name: [] for name in _ROWS}
         self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
         self.parts = {part: PartSlopes() for part in parts}
@@ -157,37 +112,34 @@ class Collector:
             if row:
                 self.rows[name].append(row)
         if detailed:
-            for part in self.partitions:
-                self._add_parts(part, values[part.view.parameter], gradient[part.view.parameter])
+            for name, parts in self.parts_of.items():
+                found, value = gradient[name], values[name]
+                terms = _Terms.of(value, torch.zeros_like(value) if found is None else found)
+                for part in parts:
+                    self._add_parts(part, terms)
 
     def _add_fields(self, k: int, block: Partition, cut: Tensor) -> None:
         slope = cut[None]
-        for move in (Move.SHIFT_UNITS, Move.SHIFT_INPUTS):
+        for move in SHIFTS:
             axes = block.constant_axes(move)
             if axes:
                 self.fields[k].setdefault(move, []).append(_array(slope.sum(axes).flatten()))
         if len(block.view.shape) == 1:
             self.fields[k].setdefault(Move.ANY, []).append(_array(slope.flatten()))
 
-    def _add_parts(self, part: Partition, tensor: Tensor, gradient: Tensor | None) -> None:
-        value = part.fold(tensor)
-        slope = torch.zeros_like(value) if gradient is None else part.fold(gradient)
-        found = self.parts[part]
-        lengths = slope.flatten(1).norm(dim=1)
-        reach = value.flatten(1).norm(dim=1) * lengths
-        found.reach = (
-            np.maximum(found.reach, reach.cpu().double().numpy()) if len(found.reach) else _array(reach)
-        )
-        for move in (Move.SCALE, Move.SHIFT_UNITS, Move.SHIFT_INPUTS):
+    def _add_parts(self, part: Partition, terms: "_Terms") -> None:
+        found, slope = self.parts[part], part.fold(terms.slope)
+        lengths = part.fold(terms.slope_squared).flatten(1).sum(1).sqrt()
+        reach = part.fold(terms.value_squared).flatten(1).sum(1).sqrt() * lengths
+        found.reach = np.maximum(found.reach, _array(reach)) if len(found.reach) else _array(reach)
+        sizes = {Move.SCALE: part.fold(terms.product).flatten(1).sum(1).abs() / reach.clamp_min(1e-300)}
+        for move in SHIFTS:
             axes = part.constant_axes(move)
-            if not axes:
-                continue
-            if move is Move.SCALE:
-                size = (value * slope).flatten(1).sum(1).abs() / reach.clamp_min(1e-300)
-            else:
-                count = math.prod(value.shape[k] for k in axes)
+            if axes:
+                length = math.sqrt(math.prod(slope.shape[k] for k in axes)) * lengths
                 summed = slope.sum(axes, keepdim=True).flatten(1).abs().amax(1)
-                size = summed / (lengths * math.sqrt(count)).clamp_min(1e-300)
+                sizes[move] = summed / length.clamp_min(1e-300)
+        for move, size in sizes.items():
             before = found.slopes.get(move)
             found.slopes[move] = _array(size) if before is None else np.maximum(before, _array(size))
 
@@ -196,7 +148,7 @@ class Collector:
         rows = np.asarray(self.rows["radial"])
         columns = rows / np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
         values = np.linalg.svd(columns, compute_uv=False)
-        return int((values > unit**0.5 * values[0]).sum()) <= len(rows) - _EXTRA_ROWS
+        return int((values > unit**0.5 * values[0]).sum()) <= len(rows) - EXTRA_ROWS
 
     def slopes(self, forwards: int, sketch: Sketch, before: int) -> Slopes:
         """Return what was collected; the sketch's rows are those after `before`."""
@@ -238,9 +190,9 @@ def measure_slopes(
         sketch, gradients = gradients_at(probe, count)
         before = len(collector.rows["radial"])
         for k, gradient in enumerate(gradients):
-            collector.add(probe.parameters, gradient, detailed=k < _DETAILED and point < _DETAILED)
+            collector.add(probe.parameters, gradient, detailed=k == 0 and point < _DETAILED)
             tick()
             is_last = point == len(counts) - 1
-            if is_last and k + 1 >= _EXTRA_ROWS and collector.is_saturated(probe.unit):
+            if is_last and k + 1 >= EXTRA_ROWS and collector.is_saturated(probe.unit):
                 break
     return collector.slopes(len(counts), sketch, before)

@@ -27,7 +27,7 @@ def radial_null_space(model, batch, points=2):
                 return outputs(model, {**values, name: t * values[name]}, batch)
 
             one = torch.ones((), dtype=torch.float64)
-            columns.append(torch.func.jvp(moved, (one,), (one,))[1])
+            columns.append(torch.autograd.functional.jvp(moved, one, one)[1])
         rows.append(torch.stack(columns, 1))
     jacobian = torch.cat(rows).numpy()
     lengths = np.linalg.norm(jacobian, axis=0)
