@@ -61,6 +61,12 @@ class Partition:
         inputs = shape[1 - self.units] if len(shape) > 1 else 0
         return shape[self.units], inputs
 
+    def stretch(self, tensor: Tensor) -> Tensor:
+        """Return the stretch of a tensor that the partition covers, its axes in their own order."""
+        if tensor.ndim == 0:
+            return tensor
+        return tensor.narrow(self.view.axis, self.view.start, self.view.stop - self.view.start)
+
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the stretch of a tensor that the partition covers, its axis first."""
         if tensor.ndim == 0:

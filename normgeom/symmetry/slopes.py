@@ -18,7 +18,7 @@ from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
 
 _DETAILED = 2
-_ROWS = ("radial", "constant", "radial_detailed", "lengths", "reach")
+_ROWS = ("radial", "radial_detailed", "lengths", "reach")
 
 
 @dataclass
@@ -35,7 +35,6 @@ class Slopes:
 
     Attributes:
         radial: (functionals, blocks), `<θ_p, g_p>`.
-        constant: (functionals, blocks), the sum of g_p: along a shift of all entries by one number.
         radial_detailed: (a few functionals, blocks), the radial slopes at those of `reach`.
         lengths: (a few functionals, blocks), `‖g_p‖`.
         reach: (a few functionals, blocks), `‖θ_p‖ ‖g_p‖`, the largest that a slope could be.
@@ -48,7 +47,6 @@ class Slopes:
     """
 
     radial: np.ndarray
-    constant: np.ndarray
     radial_detailed: np.ndarray
     lengths: np.ndarray
     reach: np.ndarray
@@ -99,10 +97,9 @@ class Collector:
         rows: dict[str, list[float]] = {name: [] for name in self.rows}
         for k, block in enumerate(self.blocks):
             whole = gradient[block.view.parameter]
-            value = block.cut(values[block.view.parameter])
-            slope = torch.zeros_like(value) if whole is None else block.cut(whole)
-            rows["radial"].append(float(torch.vdot(value.reshape(-1), slope.reshape(-1))))
-            rows["constant"].append(float(slope.sum()))
+            value = block.stretch(values[block.view.parameter])
+            slope = torch.zeros_like(value) if whole is None else block.stretch(whole)
+            rows["radial"].append(_product(value, slope))
             if detailed:
                 rows["radial_detailed"].append(rows["radial"][-1])
                 rows["lengths"].append(float(slope.norm()))
@@ -118,8 +115,8 @@ class Collector:
                 for part in parts:
                     self._add_parts(part, terms)
 
-    def _add_fields(self, k: int, block: Partition, cut: Tensor) -> None:
-        slope = cut[None]
+    def _add_fields(self, k: int, block: Partition, slope: Tensor) -> None:
+        slope = (slope.movedim(block.view.axis, 0) if slope.ndim else slope.reshape(1))[None]
         for move in SHIFTS:
             axes = block.constant_axes(move)
             if axes:
@@ -164,6 +161,13 @@ class Collector:
             forwards=forwards,
             backwards=backwards,
         )
+
+
+def _product(one: Tensor, other: Tensor) -> float:
+    """The inner product, without a copy where that is possible."""
+    if one.is_contiguous() and other.is_contiguous():
+        return float(torch.vdot(one.view(-1), other.view(-1)))
+    return float((one * other).sum())
 
 
 def _array(values: Tensor) -> np.ndarray:
