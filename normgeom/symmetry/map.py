@@ -197,6 +197,14 @@ class SymmetryMap:
 
         Raises:
             ValueError: if a weight decay is negative.
+
+        >>> from normgeom.symmetry import scan
+        >>> net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 2))
+        >>> groups = scan(net, torch.randn(8, 4)).param_groups(weight_decay=0.1)
+        >>> [(group["kind"], group["names"], group["weight_decay"]) for group in groups]
+        [('scale-free', ['0.weight'], 0.1),
+         ('determined', ['1.weight', '1.bias', '3.weight', '3.bias'], 0.0)]
+        >>> optimizer = optim.AdamW(groups, lr=1e-3)
         """
         return grouped(self, weight_decay, determined)
 

@@ -213,7 +213,7 @@ def _heads(model: nn.Module, block: Partition) -> Iterator[Partition]:
 def _gates(owner: nn.Module, leaf: str, shape: tuple[int, ...]) -> int:
     """How many gates are stacked in a recurrent weight, 0 if none."""
     width = getattr(owner, "hidden_size", None)
-    stacked = leaf.startswith(("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    stacked = leaf.startswith(("weight_", "bias"))
     count = shape[0] // width if isinstance(width, int) and width > 1 and shape[0] % width == 0 else 0
     return count if stacked and count in (3, 4) else 0
 

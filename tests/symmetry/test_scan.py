@@ -162,6 +162,12 @@ def test_what_lies_between_two_layers(between, wanted):
     assert joint(nn.Linear(4, 6), between, nn.Linear(6, 2)) == wanted
 
 
+def evaluated(model):
+    """In evaluation, with running statistics of a batch."""
+    model(BATCH)
+    return model.eval()
+
+
 @pytest.mark.parametrize(
     ("model", "batch"),
     [
@@ -169,18 +175,18 @@ def test_what_lies_between_two_layers(between, wanted):
         (lambda: nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 2)), BATCH),
         (lambda: nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1), nn.Linear(6, 6), nn.Tanh()), BATCH),
         (lambda: nn.GRU(4, 3), BATCH[:, None]),
-        (lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh()).eval(), BATCH),
+        (lambda: evaluated(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh())), BATCH),
     ],
 )
 def test_models_that_must_come_out_empty(model, batch):
-    assert ng.scan(seeded(model), batch).nullity == (1 if "BatchNorm" in repr(model()) else 0)
+    found = ng.scan(seeded(model), batch)
+    assert (found.nullity, found.single, found.joint, found.findings) == (0, (), (), ())
 
 
-def test_a_running_norm_has_only_its_gain_pair():
-    model = seeded(lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh()).eval())
-    found = ng.scan(model, BATCH)
-    assert found.single == ()
-    assert all(not v.holds for b in found.blocks for v in b.moves.values())
+def test_running_means_of_zero_leave_a_gain_pair():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh()).eval()
+    (pair,) = ng.scan(model, BATCH).joint
+    assert set(pair.exponents) == {"0.weight", "0.bias", "1.weight"}
 
 
 def test_a_small_residual_path_around_a_norm():
@@ -281,6 +287,16 @@ def test_tokens_that_do_not_occur_are_unused():
     found = ng.scan(model, torch.tensor([[0, 1, 3]]))["0.weight"]
     tokens = next(part for part in found.parts if part.kind == "token")
     assert (tokens.free, tokens.unused, tokens.count) == ((0, 1, 3), (2, 4), 5)
+
+
+def test_gates_of_a_cell_with_a_norm_for_each():
+    cell = seeded(lambda: ng.LNLSTM(4, 6, placement=ng.Placement(per_gate=True)))
+    found = ng.scan(cell, torch.randn(5, 3, 4))["layer0.weight_input"]
+    assert found.scale.holds
+    gates = [part for part in found.parts if part.kind == "gate"]
+    assert [(part.move, part.free) for part in gates] == [(ng.Move.SCALE, (0, 1, 2, 3))]
+    shared = ng.scan(seeded(lambda: ng.LNLSTM(4, 6)), torch.randn(5, 3, 4))["layer0.weight_input"]
+    assert (shared.scale.holds, shared.parts) == (True, ())
 
 
 def test_gates():
