@@ -16,22 +16,19 @@ from normgeom.symmetry.partitions import Partition
 from normgeom.symmetry.probe import Probe
 
 _FUNCTIONALS = 3
+_STEPS = (10.0, 1.0, 0.1)
 
 
-def step_size(probe: Probe) -> float:
-    """Return the relative step of a difference: short enough to cross few kinks of rectifiers."""
-    return float(10 * probe.unit**0.5)
-
-
-def gradients_are_right(probe: Probe) -> bool:
-    """Return whether the gradients are the slopes of the function, as far as a difference can tell."""
-    return gradient_error(probe) <= (1e-5 if probe.unit < 1e-10 else 1e-2)
+def are_right(error: float, unit: float) -> bool:
+    """Return whether a `gradient_error` is no more than rounding and a few kinks make."""
+    return error <= (1e-5 if unit < 1e-10 else 1e-2)
 
 
 def gradient_error(probe: Probe) -> float:
     """Return by how much the gradients and a central difference differ, relative to the slopes.
 
-    Rounding over the step where the gradients are right; infinite if there is no backward pass.
+    Rounding over the step where the gradients are right; infinite if there is no backward pass. The step is
+    shortened while they differ, since a long one may cross the kinks of rectifiers.
     """
     direction = {}
     for name, value in probe.parameters.items():
@@ -40,13 +37,24 @@ def gradient_error(probe: Probe) -> float:
     try:
         sketch, gradients = gradients_at(probe, _FUNCTIONALS)
         slopes, sizes = zip(*(_along(gradient, direction) for gradient in gradients), strict=True)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError:
         return float("inf")
-    measured = _difference(
-        probe, sketch, lambda t: {n: v + t * direction[n] for n, v in probe.parameters.items()}
-    )
-    scale = max(np.max(sizes), np.max(np.abs(measured)))
-    return float(np.max(np.abs(measured - np.asarray(slopes))) / scale) if scale else 0.0
+    smallest = float("inf")
+    for factor in _STEPS:
+        step = factor * probe.unit**0.5
+        measured = _difference(probe, sketch, partial(_along_line, probe, direction), step)
+        scale = max(np.max(sizes), np.max(np.abs(measured)))
+        error = np.max(np.abs(measured - np.asarray(slopes))) / scale if scale else 0.0
+        smallest = min(smallest, float(error))
+        if are_right(smallest, probe.unit):
+            break
+    return smallest
+
+
+def _along_line(probe: Probe, direction: Mapping[str, Tensor], t: float) -> dict[str, Tensor]:
+    return {name: value + t * direction[name] for name, value in probe.parameters.items()}
 
 
 def radial_differences(
@@ -57,7 +65,7 @@ def radial_differences(
     columns = []
     for block in blocks:
         scaled = partial(_scaled, probe, block)
-        columns.append(_difference(probe, sketch, scaled))
+        columns.append(_difference(probe, sketch, scaled, probe.unit**0.5))
         tick()
     return np.stack(columns, axis=1)
 
@@ -67,8 +75,10 @@ def _scaled(probe: Probe, block: Partition, t: float) -> dict[str, Tensor]:
     return {block.view.parameter: block.put(value, block.fold(value) * (1 + t))}
 
 
-def _difference(probe: Probe, sketch: Sketch, at: Callable[[float], Mapping[str, Tensor]]) -> np.ndarray:
-    step = step_size(probe)
+def _difference(
+    probe: Probe, sketch: Sketch, at: Callable[[float], Mapping[str, Tensor]], step: float
+) -> np.ndarray:
+    """The slope of the functionals at 0 along a path, from both sides."""
     above, below = (sketch.apply(probe.plain(at(t))) for t in (step, -step))
     return (above - below) / (2 * step)
 

@@ -9,8 +9,6 @@ import numpy as np
 from scipy import optimize
 
 _DENOMINATOR = 12
-_ROUNDING = 1e-5
-_LARGEST_NULL = 1e-5
 _GAP = 10.0
 
 
@@ -36,6 +34,7 @@ def null_exponents(
     confirm: Callable[[tuple[int, ...]], bool],
     *,
     widths: Sequence[tuple[int, int]] | None = None,
+    rounding: float = 1e-5,
 ) -> Exponents:
     """Return a confirmed basis of the k with `slopes @ k = 0`.
 
@@ -47,6 +46,7 @@ def null_exponents(
         confirm: whether a finite transform with these exponents leaves the function unchanged.
         widths: (units, inputs) of each block, inputs 0 for gains and biases. Of vectors of one size those are
             preferred that have fewer gains and biases, and whose units fit the inputs of what reads them.
+        rounding: a singular value that may count as zero, and how far exponents may be from fractions.
 
     >>> slopes = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [1.0, 1.0, 3.0]])  # of f(a b, c)
     >>> null_exponents(slopes, lambda k: True).vectors
@@ -59,8 +59,8 @@ def null_exponents(
     _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=True)
     values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
     best = Exponents((), float(values[-1]), 0.0, 0)
-    taste = Taste(tuple(widths or [(1, 1)] * size))
-    for nullity in _nullities(values):
+    taste = Taste(tuple(widths or [(1, 1)] * size), rounding)
+    for nullity in _nullities(values, rounding):
         basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
         oriented = sorted(map(taste.oriented, basis), key=lambda vector: np.flatnonzero(vector).tolist())
         good = tuple(filter(confirm, oriented))
@@ -73,9 +73,9 @@ def null_exponents(
     return best
 
 
-def _nullities(values: np.ndarray) -> list[int]:
+def _nullities(values: np.ndarray, rounding: float) -> list[int]:
     """The dimensions that a gap of the singular values allows, largest first."""
-    small = [k for k in range(len(values)) if values[k] < _LARGEST_NULL]
+    small = [k for k in range(len(values)) if values[k] < rounding]
     return [len(values) - k for k in small if k == 0 or values[k - 1] > _GAP * max(values[k], 1e-300)]
 
 
@@ -84,6 +84,7 @@ class Taste:
     """Which of two vectors is easier to read: ±1 only, few blocks, few gains, sizes that fit, neighbours."""
 
     widths: tuple[tuple[int, int], ...]
+    rounding: float = 1e-5
 
     def cost(self, vector: tuple[int, ...]) -> tuple[int, int, int, int, int, int, int, tuple[int, ...]]:
         """Return what is compared, the more important first."""
@@ -121,13 +122,13 @@ class Taste:
 def integer_basis(null: np.ndarray, taste: Taste) -> list[tuple[int, ...]]:
     """Return sparse integer vectors that span the columns of `null`; fewer if some are not rational."""
     reduced, pivots = _reduced_echelon(null.T.copy())
-    rows = [row for row in map(_whole, reduced) if row is not None]
+    rows = [row for row in (_whole(row, taste.rounding) for row in reduced) if row is not None]
     if len(rows) < len(reduced):
         return _sparsest(rows, len(rows), taste)
     pool = {_signed(row) for row in rows}
     for column in sorted({int(k) for row in rows for k in np.flatnonzero(row)}):
-        shortest = _shortest(reduced, column, taste.weights)
-        if shortest is not None and _is_member(shortest, reduced, pivots):
+        shortest = _shortest(reduced, column, taste)
+        if shortest is not None and _is_member(shortest, reduced, pivots, taste.rounding):
             pool.add(_signed(shortest))
     for _ in range(3):
         pool |= _sums(_sparsest(list(pool), len(rows), taste))
@@ -149,10 +150,10 @@ def _reduced_echelon(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
     return rows, pivots
 
 
-def _whole(row: np.ndarray) -> tuple[int, ...] | None:
+def _whole(row: np.ndarray, rounding: float) -> tuple[int, ...] | None:
     """The smallest multiple of whole numbers, or None if the row is not one of small fractions."""
     parts = [Fraction(float(x)).limit_denominator(_DENOMINATOR) for x in row]
-    if max(abs(float(part) - x) for part, x in zip(parts, row, strict=True)) > _ROUNDING:
+    if max(abs(float(part) - x) for part, x in zip(parts, row, strict=True)) > rounding:
         return None
     factor = math.lcm(*(part.denominator for part in parts))
     return _coprime([int(part * factor) for part in parts])
@@ -163,25 +164,25 @@ def _coprime(whole: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(x // divisor for x in whole) if divisor else None
 
 
-def _shortest(rows: np.ndarray, column: int, weights: np.ndarray) -> tuple[int, ...] | None:
+def _shortest(rows: np.ndarray, column: int, taste: Taste) -> tuple[int, ...] | None:
     """The vector of least weighted sum of magnitudes in the span with 1 at a column: a linear program."""
-    used = np.flatnonzero(np.abs(rows).max(0) > _ROUNDING)
+    used = np.flatnonzero(np.abs(rows).max(0) > taste.rounding)
     count, size = len(rows), len(used)
     span, identity = np.round(rows[:, used].T, 9), np.eye(size)
     found = optimize.linprog(
-        np.concatenate([np.zeros(count), weights[used]]),
+        np.concatenate([np.zeros(count), taste.weights[used]]),
         A_ub=np.block([[span, -identity], [-span, -identity]]),
         b_ub=np.zeros(2 * size),
         A_eq=np.concatenate([rows[:, column], np.zeros(size)])[None],
         b_eq=[1.0],
         bounds=[(None, None)] * count + [(0, None)] * size,
     )
-    return _whole(np.asarray(found.x)[:count] @ rows) if found.success else None
+    return _whole(np.asarray(found.x)[:count] @ rows, taste.rounding) if found.success else None
 
 
-def _is_member(vector: Sequence[int], rows: np.ndarray, pivots: list[int]) -> bool:
+def _is_member(vector: Sequence[int], rows: np.ndarray, pivots: list[int], rounding: float) -> bool:
     whole = np.asarray(vector, dtype=float)
-    return bool(np.abs(whole[pivots] @ rows - whole).max() < 100 * _ROUNDING)
+    return bool(np.abs(whole[pivots] @ rows - whole).max() < 100 * rounding)
 
 
 def _sums(vectors: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:

@@ -52,8 +52,10 @@ def plan(blocks: int, outputs: int) -> list[int]:
     return [rows // points + (k < rows % points) for k in range(points)]
 
 
-def gradients_at(probe: Probe, count: int) -> tuple[Sketch, Iterator[dict[str, Tensor | None]]]:
-    """Return random functionals at the probe's parameters, and lazily the gradient of each."""
+def gradients_at(
+    probe: Probe, count: int, *, differentiable: bool = True
+) -> tuple[Sketch, Iterator[dict[str, Tensor | None]]]:
+    """Return random functionals at the probe's parameters, and lazily the gradient of each, or none."""
     leaves = {name: value.detach().requires_grad_() for name, value in probe.parameters.items()}
     with torch.enable_grad():
         outputs = probe.outputs(leaves)
@@ -62,7 +64,7 @@ def gradients_at(probe: Probe, count: int) -> tuple[Sketch, Iterator[dict[str, T
     def gradients() -> Iterator[dict[str, Tensor | None]]:
         for k in range(sketch.count):
             pairs = list(zip(outputs, sketch.cotangents(k), strict=True))
-            taken = [(out, weight) for out, weight in pairs if out.requires_grad]
+            taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
             found: Sequence[Tensor | None] = [None] * len(leaves)
             if taken:
                 roots, weights = zip(*taken, strict=True)

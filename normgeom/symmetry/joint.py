@@ -43,7 +43,7 @@ def joint_scales(
             deviations[vector] = trial.deviation(trial.scaled(_named(blocks, vector), _POWER_OF_TWO))
         return deviations[vector] <= trial.tolerance * max(1, max(map(abs, vector)))
 
-    exponents = null_exponents(_rows_of_one_size(slopes), confirm, widths=widths)
+    exponents = null_exponents(_rows_of_one_size(slopes), confirm, widths=widths, rounding=_rounding(trial))
     found = [Found(Move.SCALE, _named(blocks, v), deviations[v]) for v in exponents.vectors]
     return _at_other_factors(trial, found), exponents
 
@@ -92,7 +92,7 @@ def _shift_basis(trial: Trial, group: Sequence[tuple[Partition, Move]], stacked:
         deviations[vector] = trial.deviation(_shifted(trial, moved))
         return deviations[vector] <= trial.tolerance
 
-    basis = null_exponents(stacked[:, live], confirm).vectors
+    basis = null_exponents(stacked[:, live], confirm, rounding=_rounding(trial)).vectors
     return [
         Found(
             group[live[next(k for k, power in enumerate(vector) if power)]][1],
@@ -118,6 +118,11 @@ def _shifted(trial: Trial, moved: Sequence[tuple[tuple[Partition, Move], int]]) 
         vector = (power * (size or 1.0) * draw).reshape(block.shape(move))
         values[name] = block.moved(value, move, torch.ones(1, dtype=torch.bool), vector)
     return values
+
+
+def _rounding(trial: Trial) -> float:
+    """What a singular value or an exponent may be off by: much, in a type that rounds to seven digits."""
+    return max(1e-5, 1e4 * trial.probe.unit)
 
 
 def _rows_of_one_size(slopes: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Every scale and shift symmetry of a model, single and joint."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from normgeom.symmetry.assembly import Assembly
-from normgeom.symmetry.differences import gradients_are_right, radial_differences
+from normgeom.symmetry.differences import are_right, gradient_error, radial_differences
 from normgeom.symmetry.functionals import plan
 from normgeom.symmetry.map import SymmetryMap
 from normgeom.symmetry.moves import Singles
@@ -85,8 +86,17 @@ def _slopes(
 ) -> tuple[Slopes, bool]:
     """The slopes, and whether the gradients they come from are those of the function."""
     points.move_to(0)
-    trusted = gradients_are_right(probe)
-    slopes = measure_slopes(probe, blocks, parts, counts=counts, move_to_point=points.move_to, tick=tick)
+    error = gradient_error(probe)
+    trusted = are_right(error, probe.unit)
+    slopes = measure_slopes(
+        probe,
+        blocks,
+        parts,
+        counts=counts,
+        move_to_point=points.move_to,
+        differentiable=math.isfinite(error),
+        tick=tick,
+    )
     slopes.forwards += 3
     slopes.backwards += 3
     if not trusted:

@@ -181,17 +181,18 @@ def measure_slopes(
     *,
     counts: Sequence[int],
     move_to_point: Callable[[int], None],
+    differentiable: bool,
     tick: Callable[[], None],
 ) -> Slopes:
     """Return the slopes at several points, at most as many functionals at each as asked for.
 
-    At the last point, where the probe is left, no more are taken once the rank of the radial slopes has
-    stopped to grow.
+    Without a backward pass they are all zero. At the last point, where the probe is left, no more are taken
+    once the rank of the radial slopes has stopped to grow.
     """
     collector = Collector(blocks, parts)
     for point, count in enumerate(counts):
         move_to_point(point)
-        sketch, gradients = gradients_at(probe, count)
+        sketch, gradients = gradients_at(probe, count, differentiable=differentiable)
         before = len(collector.rows["radial"])
         for k, gradient in enumerate(gradients):
             collector.add(probe.parameters, gradient, detailed=k == 0 and point < _DETAILED)

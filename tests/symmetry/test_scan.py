@@ -369,6 +369,37 @@ def test_a_model_that_runs_in_float32_only_has_an_honest_floor():
     assert 1e-6 < found.joint[0].tolerance < 1e-3
 
 
+class OnlyFloat32(nn.Module):
+    """Refuses any other type."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        if next(self.model.parameters()).dtype != torch.float32:
+            raise RuntimeError("float32 only")
+        return self.model(x)
+
+
+@pytest.mark.parametrize("name", ["pre-LN", "LN-LSTM, one norm", "group norm"])
+def test_the_reference_counts_in_float32(name):
+    model, batch = reference(name)
+    found = ng.scan(OnlyFloat32(model.float()), batch.float() if batch.is_floating_point() else batch)
+    assert (found.nullity, found.dtype, found.findings) == (REFERENCES[name].nullity, "float32", ())
+
+
+def test_a_function_without_a_backward_pass():
+    class Forward(torch.autograd.Function):
+        @staticmethod
+        def forward(context, a):
+            return a.relu()
+
+    found = ng.scan(seeded(lambda: nn.Sequential(nn.Linear(4, 6), Fn(Forward.apply), nn.Linear(6, 2))), BATCH)
+    assert [one.label for one in found.joint] == PAIR
+    assert found.findings[0].startswith("the gradients of the model are not the slopes of its function")
+
+
 def test_tied_weights_move_together():
     def tied():
         net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
