@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+BATCH = torch.randn(8, 4, generator=torch.Generator().manual_seed(5))
+
 
 def seeded(make):
     """Make a model with this module's own random numbers."""
@@ -53,3 +55,16 @@ class TwoOutputs(nn.Module):
     def forward(self, x):
         hidden = self.a(x).relu()
         return Outputs(self.c(hidden), ({"hidden": hidden.mean()}, "a word"))
+
+
+class OnlyFloat32(nn.Module):
+    """Refuses any other type."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        if next(self.model.parameters()).dtype != torch.float32:
+            raise RuntimeError("float32 only")
+        return self.model(x)

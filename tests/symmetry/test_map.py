@@ -9,9 +9,7 @@ from torch import nn, optim
 
 import normgeom as ng
 from tests.golden.scan_models import reference
-from tests.symmetry.scanned import seeded
-
-BATCH = torch.randn(8, 4, generator=torch.Generator().manual_seed(5))
+from tests.symmetry.scanned import BATCH, seeded
 
 
 @pytest.fixture(scope="module")
