@@ -130,3 +130,20 @@ def test_a_function_without_a_backward_pass():
     found = ng.scan(seeded(lambda: nn.Sequential(nn.Linear(4, 6), Fn(Forward.apply), nn.Linear(6, 2))), BATCH)
     assert [one.label for one in found.joint] == PAIR
     assert found.findings[0].startswith("the gradients of the model are not the slopes of its function")
+
+
+@pytest.mark.parametrize(
+    ("norm", "bias", "single", "joint"),
+    [
+        (nn.LayerNorm(6), False, ["0.weight"], []),
+        (nn.LayerNorm(6), True, [], ["0.weight^+1 0.bias^+1"]),
+        (nn.RMSNorm(6, eps=1e-6), False, ["0.weight"], []),
+        (nn.RMSNorm(6, eps=1e-6), True, [], ["0.weight^+1 0.bias^+1"]),
+        (nn.BatchNorm1d(6), True, ["0.weight", "0.bias"], []),
+    ],
+)
+def test_a_bias_before_a_norm(norm, bias, single, joint):
+    found = ng.scan(seeded(lambda: nn.Sequential(nn.Linear(4, 6, bias=bias), norm, nn.Tanh())), BATCH)
+    assert [one.block for one in found.single] == single
+    assert [one.label for one in found.joint] == joint
+    assert all(one.rule == "one norm" for one in found.joint)
