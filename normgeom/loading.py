@@ -89,7 +89,7 @@ def load_object(target: str) -> Any:
 def as_model(found: Any, target: str) -> LoadedModel:
     """Return a model from an `nn.Module`, a pair (model, params), or what makes one."""
     if _is_maker(found):
-        found = _made(found, target)
+        found = made(found, target)
     if isinstance(found, nn.Module):
         params: dict[str, torch.Tensor] = dict(found.named_parameters())
         if not params:
@@ -169,7 +169,8 @@ def _is_maker(found: Any) -> bool:
     return isinstance(found, type | types.FunctionType | types.MethodType)
 
 
-def _made(maker: Any, target: str) -> Any:
+def made(maker: Any, target: str) -> Any:
+    """Return what a class or function without arguments makes, or raise an error that says why not."""
     try:
         needed = [
             p.name

@@ -131,14 +131,15 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write JSON atomically; numbers that are not finite become null."""
-    write_text(path, json.dumps(_plain(value), indent=1, ensure_ascii=False))
+    write_text(path, json.dumps(plain(value), indent=1, ensure_ascii=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return nested dicts and lists with numbers that are not finite as None."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float) and not (value == value and abs(value) != float("inf")):
         return None
     return value

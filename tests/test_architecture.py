@@ -25,7 +25,8 @@ ALLOWED = {
     "testing": {"", "_types", "norms", "transforms", "layers", "invariance"},
     "models": {"_types"},
     "training": {"models", "points", "processes", "report"},
-    "symmetry": {"_types", "layers", "invariance", "geometry", "report"},
+    # The map draws itself and asks the dynamics for rates, both inside of methods: see `SymmetryMap`.
+    "symmetry": {"_types", "layers", "invariance", "geometry", "report", "figures", "dynamics"},
     "dynamics": {"_types", "invariance", "geometry", "symmetry", "report"},
     "loading_layers": {"loading"},
     "loading": {"geometry", "points"},

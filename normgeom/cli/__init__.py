@@ -6,6 +6,7 @@ from rich.markup import escape
 
 from normgeom.cli.check import check
 from normgeom.cli.fisher import fisher
+from normgeom.cli.scan import scan
 from normgeom.cli.table1 import table1
 from normgeom.cli.train import train
 from normgeom.invariance import EnginesDisagree
@@ -23,7 +24,7 @@ def _root() -> None:
     """Options before the command, of which there are none."""
 
 
-for command in (table1, check, fisher, train):
+for command in (table1, check, fisher, scan, train):
     app.command()(command)
 
 

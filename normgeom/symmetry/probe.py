@@ -1,12 +1,15 @@
 """A copy of a model whose parameters can be replaced, in double precision; the original is not touched."""
 
 import copy
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from normgeom.symmetry.widening import Widening
 
 _EPS = re.compile(r"(^|_)eps(ilon)?$")
 _LARGEST_EPS = 1e-2
@@ -26,7 +29,7 @@ class Probe:
         self, model: nn.Module, batch: Any, *, select: Callable[[Any], Any] | None, generator: torch.Generator
     ) -> None:
         self.select, self.generator = select, generator
-        self.model, self.batch = _double(model, batch)
+        self.model, self.batch, self._mode = _double(model, batch)
         for value in self.model.parameters():
             value.requires_grad_(True)
         self.parameters = {name: value.detach() for name, value in self.model.named_parameters()}
@@ -44,8 +47,13 @@ class Probe:
 
     @property
     def has_eps(self) -> bool:
-        """Whether some module has an eps."""
-        return bool(self._eps)
+        """Whether some module, or some call of a norm function so far, has an eps."""
+        return bool(self._eps) or self._mode.has_eps
+
+    @property
+    def unit(self) -> float:
+        """The unit of rounding of the narrowest type that the model has used so far."""
+        return max(self._mode.narrowest, torch.finfo(self.dtype).eps)
 
     def fill(self, value: Tensor) -> None:
         """Replace a tensor by small random numbers."""
@@ -59,11 +67,13 @@ class Probe:
 
     def without_eps(self) -> None:
         """Make every eps so small that it is nothing beside any variance."""
+        self._mode.tiny = _TINY.get(self.dtype, 1e-6)
         for module, name, _ in self._eps:
-            setattr(module, name, _TINY.get(self.dtype, 1e-6))
+            setattr(module, name, self._mode.tiny)
 
     def with_eps(self) -> None:
         """Put every eps back."""
+        self._mode.tiny = 0.0
         for module, name, eps in self._eps:
             setattr(module, name, eps)
 
@@ -71,7 +81,7 @@ class Probe:
         """Return the floating-point outputs with some parameters replaced."""
         state = {**self.parameters, **{k: v.clone() for k, v in self._buffers.items()}, **(values or {})}
         positional, named = self.batch
-        with torch.random.fork_rng(_cuda_devices()):
+        with torch.random.fork_rng(_cuda_devices()), self._mode:
             out = torch.func.functional_call(self.model, state, positional, named)
         found = [o for o in _tensors(self.select(out) if self.select else out) if o.is_floating_point()]
         if not found:
@@ -130,7 +140,9 @@ def as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (batch,), {}
 
 
-def _double(model: nn.Module, batch: Any) -> tuple[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]]:
+def _double(
+    model: nn.Module, batch: Any
+) -> tuple[nn.Module, tuple[tuple[Any, ...], dict[str, Any]], Widening]:
     """The copy and the batch in float64, or as they are if the model cannot be called in float64."""
     check_module(model)
     if not any(p.is_floating_point() for p in model.parameters()):
@@ -140,11 +152,11 @@ def _double(model: nn.Module, batch: Any) -> tuple[nn.Module, tuple[tuple[Any, .
     try:
         positional, named = _cast(call)
         copied = copied.double()
-        with torch.no_grad(), torch.random.fork_rng(_cuda_devices()):
+        with torch.no_grad(), torch.random.fork_rng(_cuda_devices()), Widening(widen=True):
             copied(*positional, **named)
     except (RuntimeError, TypeError):
-        return _copy(model), call
-    return _restored(copied, model), (positional, named)
+        return _copy(model), call, Widening(widen=False)
+    return _restored(copied, model), (positional, named), Widening(widen=True)
 
 
 def _restored(copied: nn.Module, model: nn.Module) -> nn.Module:
@@ -196,11 +208,13 @@ def _cast(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """The tensors of nested tuples, lists and dicts, in order."""
+    """The tensors of nested tuples, lists, dicts and dataclasses, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
     if isinstance(value, tuple | list):
         return [tensor for part in value for tensor in _tensors(part)]
     return []

@@ -13,24 +13,32 @@ _GRADIENT_SAFETY = 1e4
 _LARGEST_TOLERANCE = 0.05
 
 
+def rounding_tolerance(probe: Probe, wanted: list[Tensor]) -> float:
+    """Return what a deviation of the outputs is judged against: 100 times that of rounded parameters.
+
+    Raises:
+        ValueError: if the outputs are nothing but rounding.
+    """
+    nearby = {}
+    for name, value in probe.parameters.items():
+        draw = torch.randn(value.shape, generator=probe.generator, dtype=torch.float64)
+        nearby[name] = value * (1 + 4 * probe.unit * draw.to(value))
+    noise = deviation(probe.plain(nearby), wanted)
+    if _SAFETY * noise > _LARGEST_TOLERANCE:
+        raise ValueError(
+            "the outputs must be more than rounding; a rounding of the parameters changes the outputs "
+            f"by {noise:.1e} of their size. Give another batch, or `select` other outputs."
+        )
+    return _SAFETY * max(noise, 8 * probe.unit)
+
+
 class Point:
     """The outputs and gradients at the model's point, and the rounding of the outputs there."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.wanted = probe.plain()
-        unit = torch.finfo(probe.dtype).eps
-        nearby = {}
-        for name, value in probe.parameters.items():
-            draw = torch.randn(value.shape, generator=probe.generator, dtype=torch.float64)
-            nearby[name] = value * (1 + 4 * unit * draw.to(value))
-        noise = deviation(probe.plain(nearby), self.wanted)
-        self.tolerance = _SAFETY * max(noise, 8 * unit)
-        if self.tolerance > _LARGEST_TOLERANCE:
-            raise ValueError(
-                "the outputs must be more than rounding; a rounding of the parameters changes the outputs "
-                f"by {noise:.1e} of their size. Give another batch, or `select` other outputs."
-            )
+        self.tolerance = rounding_tolerance(probe, self.wanted)
         self.cosine_tolerance = min(_GRADIENT_SAFETY * self.tolerance, 1e-2)
         self.gradients = probe.gradients()
 

@@ -1,0 +1,76 @@
+"""Random functionals of the outputs, and their gradients with respect to all parameters."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normgeom.symmetry.probe import Probe
+
+EXTRA_ROWS = 4
+_POINTS = 3
+
+
+class Sketch:
+    """Random functionals of the outputs: each entry belongs to one, with a random weight."""
+
+    def __init__(self, outputs: Sequence[Tensor], count: int, generator: torch.Generator) -> None:
+        finite = [out.detach().isfinite() for out in outputs]
+        total = sum(int(mask.sum()) for mask in finite)
+        self.count = min(count, total)
+        self._weights, self._owners = [], []
+        order = torch.randperm(total, generator=generator) % max(self.count, 1)
+        for out, mask in zip(outputs, finite, strict=True):
+            inside, order = order[: int(mask.sum())], order[int(mask.sum()) :]
+            owner = torch.full(out.shape, -1)
+            owner[mask.cpu()] = inside
+            size = float(torch.where(mask, out.detach(), 0).abs().max()) or 1.0 if out.numel() else 1.0
+            draw = torch.randn(out.shape, generator=generator, dtype=torch.float64) / size
+            self._weights.append(draw.to(out))
+            self._owners.append(owner.to(out.device))
+
+    def cotangents(self, k: int) -> list[Tensor]:
+        """Return the k-th functional, a tensor for every output."""
+        return [torch.where(o == k, w, 0.0) for w, o in zip(self._weights, self._owners, strict=True)]
+
+    def apply(self, outputs: Sequence[Tensor]) -> np.ndarray:
+        """Return the values of all functionals."""
+        values = np.zeros(self.count)
+        for out, weight, owner in zip(outputs, self._weights, self._owners, strict=True):
+            inside = owner >= 0
+            products = (weight[inside].double() * out.detach()[inside].double()).cpu().numpy()
+            values += np.bincount(owner[inside].cpu().numpy(), products, self.count)
+        return values
+
+
+def plan(blocks: int, outputs: int) -> list[int]:
+    """Return how many functionals to take at each point: a few more than blocks, no more than outputs."""
+    rows = blocks + EXTRA_ROWS
+    points = min(rows, max(_POINTS, math.ceil(rows / max(outputs, 1))))
+    return [rows // points + (k < rows % points) for k in range(points)]
+
+
+def gradients_at(
+    probe: Probe, count: int, *, differentiable: bool = True
+) -> tuple[Sketch, Iterator[dict[str, Tensor | None]]]:
+    """Return random functionals at the probe's parameters, and lazily the gradient of each, or none."""
+    leaves = {name: value.detach().requires_grad_() for name, value in probe.parameters.items()}
+    with torch.enable_grad():
+        outputs = probe.outputs(leaves)
+    sketch = Sketch(outputs, count, probe.generator)
+
+    def gradients() -> Iterator[dict[str, Tensor | None]]:
+        for k in range(sketch.count):
+            pairs = list(zip(outputs, sketch.cotangents(k), strict=True))
+            taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
+            found: Sequence[Tensor | None] = [None] * len(leaves)
+            if taken:
+                roots, weights = zip(*taken, strict=True)
+                found = torch.autograd.grad(
+                    roots, list(leaves.values()), weights, allow_unused=True, retain_graph=True
+                )
+            yield dict(zip(leaves, found, strict=True))
+
+    return sketch, gradients()

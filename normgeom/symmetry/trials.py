@@ -1,0 +1,140 @@
+"""Finite transforms of the parameters: what the outputs do when blocks are scaled or shifted."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from normgeom.symmetry.partitions import Move, Partition
+from normgeom.symmetry.probe import Probe, deviation
+from normgeom.symmetry.rescaling import rounding_tolerance
+
+FACTOR = 2.5
+_FAR = 2.0**6
+_FITS = 1e-6
+_NEAR_POWER = 0.1
+
+
+@dataclass
+class Trial:
+    """The outputs at one point of the parameters, and the outputs after finite transforms there.
+
+    Attributes:
+        tolerance: up to which a deviation is rounding.
+        forwards: how many forward passes there were.
+    """
+
+    probe: Probe
+    wanted: list[Tensor] = field(init=False)
+    tolerance: float = field(init=False)
+    forwards: int = field(init=False, default=2)
+
+    def __post_init__(self) -> None:
+        """Call the model at the point, and once more at rounded parameters."""
+        self.wanted = self.probe.plain()
+        self.tolerance = rounding_tolerance(self.probe, self.wanted)
+
+    def outputs(self, values: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return the outputs with some parameters replaced."""
+        self.forwards += 1
+        return self.probe.plain(values)
+
+    def deviation(self, values: Mapping[str, Tensor]) -> float:
+        """Return by how much the outputs change, relative to the largest."""
+        return deviation(self.outputs(values), self.wanted)
+
+    def moved(
+        self,
+        part: Partition,
+        move: Move,
+        free: Tensor | None = None,
+        *,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """Return a parameter with its free parts moved by random numbers, each part by its own."""
+        name = part.view.parameter
+        value = (start or {}).get(name, self.probe.parameters[name])
+        free = torch.ones(part.view.parts, dtype=torch.bool) if free is None else free
+        shape = part.shape(move)
+        if move is Move.SCALE:
+            draw = self.probe.random(shape)
+        else:
+            size = float(part.cut(value).square().mean().sqrt()) or 1.0
+            draw = size * torch.randn(shape, generator=self.probe.generator, dtype=torch.float64)
+        return {name: part.moved(value, move, free, draw)}
+
+    def scaled(
+        self, exponents: Mapping[Partition, int], factor: float, start: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Return parameters with every block p multiplied by `factor ** k_p`; of `start` if it is given."""
+        values = dict(start or {})
+        for block, power in exponents.items():
+            name = block.view.parameter
+            value = values.get(name, self.probe.parameters[name])
+            values[name] = block.put(value, block.fold(value) * factor**power)
+        return values
+
+    def scaled_together(self, symmetries: Sequence[Mapping[Partition, int]]) -> dict[str, Tensor]:
+        """Return parameters moved by several joint scalings at once, each by a random factor of its own."""
+        factors = self.probe.random((len(symmetries),))
+        values: dict[str, Tensor] = {}
+        for exponents, factor in zip(symmetries, factors, strict=True):
+            values |= self.scaled(exponents, float(factor), values)
+        return values
+
+    def free_parts(self, part: Partition, move: Move, candidates: Tensor) -> tuple[Tensor, float]:
+        """Return which candidates can be moved, each by its own numbers, and the deviation of those.
+
+        All are moved together; if that changes the outputs, they are halved until the free ones are left.
+        """
+        free, largest = torch.zeros_like(candidates), 0.0
+        groups = [candidates.nonzero()[:, 0]]
+        budget = 2 + 2 * math.ceil(math.log2(max(len(candidates), 2)))
+        while groups and budget:
+            group = groups.pop()
+            if not len(group):
+                continue
+            chosen = torch.zeros_like(candidates)
+            chosen[group] = True
+            found = self.deviation(self.moved(part, move, chosen))
+            budget -= 1
+            if found <= self.tolerance:
+                free[group], largest = True, max(largest, found)
+            elif len(group) > 1:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+        return free, largest
+
+    def degree(self, moved: Sequence[Tensor], factor: float) -> float | None:
+        """Return k if the outputs were multiplied by `factor ** k`, a small fraction other than 0."""
+        ratios = [
+            float((one * other).sum() / other.square().sum())
+            for one, other in zip(moved, self.wanted, strict=True)
+            if other.numel() and bool(other.any()) and bool(other.isfinite().all())
+        ]
+        if not ratios or min(ratios) <= 0:
+            return None
+        power = math.log(ratios[0]) / math.log(factor)
+        near = Fraction(power).limit_denominator(12)
+        predicted = [out * factor ** float(near) for out in self.wanted]
+        if not near or abs(near - power) > _FITS or deviation(list(moved), predicted) > 100 * self.tolerance:
+            return None
+        return float(near)
+
+    def fading(self, exponents: Mapping[Partition, int], near: float) -> float | None:
+        """Return 2 if the deviation falls as `scale ** -2`, as that of an eps under a root does; else None.
+
+        `near` is the deviation at `FACTOR`. The first power is no sign of an eps: a bias beside a growing
+        weight fades so too.
+        """
+        base = self.outputs(self.scaled(exponents, _FAR))
+        # The outputs stay near: an eps that is small here and nothing far out moves them no further.
+        if deviation(base, self.wanted) > 2 * near:
+            return None
+        after = deviation(self.outputs(self.scaled(exponents, _FAR * FACTOR)), base)
+        if after <= 0:
+            return None
+        power = math.log(near / after) / math.log(_FAR)
+        return 2.0 if abs(power - 2) < _NEAR_POWER else None
