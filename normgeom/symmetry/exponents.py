@@ -124,7 +124,7 @@ def integer_basis(null: np.ndarray, taste: Taste) -> list[tuple[int, ...]]:
     reduced, pivots = _reduced_echelon(null.T.copy())
     rows = [row for row in (_whole(row, taste.rounding) for row in reduced) if row is not None]
     if len(rows) < len(reduced):
-        return _sparsest(rows, len(rows), taste)
+        return _sparsest([_signed(row) for row in rows], len(rows), taste)
     pool = {_signed(row) for row in rows}
     for column in sorted({int(k) for row in rows for k in np.flatnonzero(row)}):
         shortest = _shortest(reduced, column, taste)

@@ -14,7 +14,7 @@ _POINTS = 3
 
 
 class Sketch:
-    """Random functionals of the outputs: each entry belongs to one, with a random weight."""
+    """Random functionals of the outputs: of all entries the first, of a share of them each other one."""
 
     def __init__(self, outputs: Sequence[Tensor], count: int, generator: torch.Generator) -> None:
         finite = [out.detach().isfinite() for out in outputs]
@@ -33,7 +33,8 @@ class Sketch:
 
     def cotangents(self, k: int) -> list[Tensor]:
         """Return the k-th functional, a tensor for every output."""
-        return [torch.where(o == k, w, 0.0) for w, o in zip(self._weights, self._owners, strict=True)]
+        pairs = zip(self._weights, self._owners, strict=True)
+        return [torch.where(o == k if k else o >= 0, w, 0.0) for w, o in pairs]
 
     def apply(self, outputs: Sequence[Tensor]) -> np.ndarray:
         """Return the values of all functionals."""
@@ -42,6 +43,7 @@ class Sketch:
             inside = owner >= 0
             products = (weight[inside].double() * out.detach()[inside].double()).cpu().numpy()
             values += np.bincount(owner[inside].cpu().numpy(), products, self.count)
+        values[:1] = values.sum()
         return values
 
 

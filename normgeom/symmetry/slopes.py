@@ -6,6 +6,7 @@ along shifts. As many rows as blocks, and a few more, determine the null space o
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
 
-_DETAILED = 2
+_POINTS_WITH_FIELDS = 2
 _ROWS = ("radial", "radial_detailed", "lengths", "reach")
 
 
@@ -90,10 +91,22 @@ class Collector:
         self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
         self.parts = {part: PartSlopes() for part in parts}
 
+    @property
+    def fields_needed(self) -> int:
+        """How many functionals give more equations than there are shifts by vectors of one length."""
+        lengths = Counter(
+            math.prod(block.shape(move))
+            for block in self.blocks
+            for move in (*SHIFTS, Move.ANY)
+            if block.constant_axes(move) or (move is Move.ANY and len(block.view.shape) == 1)
+        )
+        needed = [math.ceil((count + EXTRA_ROWS) / length) for length, count in lengths.items() if length > 1]
+        return max([_POINTS_WITH_FIELDS, *needed])
+
     def add(
         self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], detailed: bool
     ) -> None:
-        """Take in one gradient; with its sums along all moves and its parts if it is a detailed one."""
+        """Take in one gradient; with its sums along all moves if it is a detailed one."""
         rows: dict[str, list[float]] = {name: [] for name in self.rows}
         for k, block in enumerate(self.blocks):
             whole = gradient[block.view.parameter]
@@ -108,12 +121,14 @@ class Collector:
         for name, row in rows.items():
             if row:
                 self.rows[name].append(row)
-        if detailed:
-            for name, parts in self.parts_of.items():
-                found, value = gradient[name], values[name]
-                terms = _Terms.of(value, torch.zeros_like(value) if found is None else found)
-                for part in parts:
-                    self._add_parts(part, terms)
+
+    def add_parts(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
+        """Take in the slopes of all parts."""
+        for name, parts in self.parts_of.items():
+            found, value = gradient[name], values[name]
+            terms = _Terms.of(value, torch.zeros_like(value) if found is None else found)
+            for part in parts:
+                self._add_parts(part, terms)
 
     def _add_fields(self, k: int, block: Partition, slope: Tensor) -> None:
         slope = (slope.movedim(block.view.axis, 0) if slope.ndim else slope.reshape(1))[None]
@@ -190,12 +205,16 @@ def measure_slopes(
     once the rank of the radial slopes has stopped to grow.
     """
     collector = Collector(blocks, parts)
+    fields = math.ceil(collector.fields_needed / _POINTS_WITH_FIELDS)
     for point, count in enumerate(counts):
         move_to_point(point)
         sketch, gradients = gradients_at(probe, count, differentiable=differentiable)
         before = len(collector.rows["radial"])
         for k, gradient in enumerate(gradients):
-            collector.add(probe.parameters, gradient, detailed=k == 0 and point < _DETAILED)
+            early = point < _POINTS_WITH_FIELDS
+            collector.add(probe.parameters, gradient, detailed=early and k < fields)
+            if early and k == 0:
+                collector.add_parts(probe.parameters, gradient)
             tick()
             is_last = point == len(counts) - 1
             if is_last and k + 1 >= EXTRA_ROWS and collector.is_saturated(probe.unit):
