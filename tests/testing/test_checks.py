@@ -58,15 +58,16 @@ def test_right_claims_hold(dtype):
         (ng.BatchNorm(), ["WeightMatrixRescale", "WeightVectorRescale", "DatasetRescale", "DatasetRecenter"]),
         (ng.as_layer(ng.RMSNorm(), eps=1e-5), ["WeightMatrixRescale", "DatasetRescale", "CaseRescale"]),
         (nn.LayerNorm(4), LAYER_NORM),
+        (nn.GroupNorm(1, 4), LAYER_NORM),
     ],
-    ids=["batch", "rms with eps", "nn.LayerNorm"],
+    ids=["batch", "rms with eps", "nn.LayerNorm", "nn.GroupNorm"],
 )
 def test_right_claims_of_other_layers_hold(layer, claims):
     assert run(layer, claims, examples=5) == {}
 
 
 def test_a_wrong_claim_fails_with_a_matrix_that_can_be_read():
-    failed = run(ng.LayerNorm(), ["DatasetRecenter"], transforms=[ng.DatasetRecenter], examples=10)
+    failed = run(ng.LayerNorm(), [*LAYER_NORM, "DatasetRecenter"], examples=10)
     (text,) = failed.values()
     assert set(failed) == {"LayerNorm-DatasetRecenter-invariant"}
     assert "claimed to be invariant under DatasetRecenter, but it is not. The layer is to blame" in text
@@ -81,7 +82,7 @@ def test_a_forgotten_claim_fails_and_is_named():
 
 
 def test_a_law_of_its_own_is_named():
-    failed = run(variance_for_deviation, ["DatasetRescale"], transforms=[ng.DatasetRescale], examples=3)
+    failed = run(variance_for_deviation, ["DatasetRescale", "WeightMatrixRecenter"], examples=3)
     text = failed["variance_for_deviation-DatasetRescale-invariant"]
     assert "Its outputs follow a law of their own" in text
     assert "delta^-1" in text.replace("δ", "delta")
@@ -120,7 +121,8 @@ def test_degenerate_points_have_checks_of_their_own():
 def test_a_gradient_that_is_not_finite_is_found():
     layer = lambda w, x: x @ w.T / (x @ w.T).norm(dim=1, keepdim=True).clamp_min(1e-6)  # noqa: E731
     layer = ng.as_layer(layer, name="clamped")
-    assert run(layer, ["CaseRescale"], transforms=[ng.CaseRescale], degenerate=True, examples=2) == {}
+    claims = ["WeightMatrixRescale", "DatasetRescale", "CaseRescale"]
+    assert run(layer, claims, degenerate=True, examples=2) == {}
     rooted = ng.as_layer(lambda w, x: (x @ w.T).square().sum(1, keepdim=True).sqrt() + 1, name="root")
     failed = run(rooted, [], transforms=[ng.CaseRescale], degenerate=True)
     assert "gradient of the weight" in failed["root-zero_case-finite"]
