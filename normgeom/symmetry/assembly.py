@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -37,18 +38,19 @@ class Assembly:
             self.trial, [self.blocks[k] for k in coupled], self.slopes.radial[:, coupled]
         )
         shifts = joint_shifts(self.trial, self.blocks, self.slopes, self._taken()) if self.trusted else []
-        by = [finest(self.trial, found) for found in scales]
+        by = finest(self.trial, scales)
         self._measure_eps()
-        joint = tuple(self._record(f, fine) for f, fine in zip(scales, by, strict=True))
+        broken = self._breaking(scales)
+        joint = tuple(self._record(*one) for one in zip(scales, by, broken, strict=True))
         return SymmetryMap(
             blocks=tuple(self._with_words(one) for one in self.singles),
             joint=joint,
-            joint_shifts=tuple(self._record(found, "whole") for found in shifts),
+            joint_shifts=tuple(self._record(found, "whole", found.deviation) for found in shifts),
             mode="train" if self.model.training else "eval",
             dtype=str(self.trial.probe.dtype).removeprefix("torch."),
             findings=tuple(self._findings(exponents)),
-            forwards=self.trial.forwards + self.slopes.forwards + 2,
-            backwards=self.slopes.backwards,
+            forwards=self.trial.probe.forwards,
+            backwards=self.trial.probe.backwards,
             parameters=dict(self.model.named_parameters()),
             name=type(self.model).__name__,
         )
@@ -96,12 +98,26 @@ class Assembly:
         moved = self.trial.scaled({block: 1}, 1 / FACTOR) if scale else self.trial.moved(block, move)
         return dataclasses.replace(verdict, breaking=deviation(self.trial.outputs(moved), self.own))
 
-    def _record(self, found: Found, by: str) -> JointSymmetry:
+    def _breaking(self, scales: Sequence[Found]) -> list[float]:
+        """The change that each joint scaling makes at the model's own eps.
+
+        An eps stands beside the square of something, which a scaling without negative exponents moves: those
+        are taken one by one, the others together as long as they break nothing.
+        """
+        broken = [one.deviation for one in scales]
+        if not self.trial.probe.has_eps:
+            return broken
+        moved = [partial(self.trial.scaled, one.exponents, 1 / FACTOR) for one in scales]
+        one_way = [k for k, one in enumerate(scales) if min(one.exponents.values()) > 0]
+        others = [k for k in range(len(scales)) if k not in one_way]
+        for group in (*([k] for k in one_way), others):
+            changes = self.trial.settle([moved[k] for k in group], self.own)
+            for k, change in zip(group, changes, strict=True):
+                broken[k] = change
+        return broken
+
+    def _record(self, found: Found, by: str, breaking: float) -> JointSymmetry:
         exponents = {block.view.labels[0]: power for block, power in found.exponents.items()}
-        breaking = found.deviation
-        if found.move is Move.SCALE and self.trial.probe.has_eps:
-            moved = self.trial.scaled(found.exponents, 1 / FACTOR)
-            breaking = deviation(self.trial.outputs(moved), self.own)
         scale = found.move is Move.SCALE
         reading = explain_joint(self.model, exponents, self._norms()) if scale else explain_shift(exponents)
         return JointSymmetry(

@@ -56,7 +56,8 @@ def null_exponents(
     if not size:
         return Exponents((), 1.0, 0.0, 0)
     lengths = np.linalg.norm(slopes, axis=0)
-    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=True)
+    # A tall matrix has all right directions without its square of the left ones.
+    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=len(slopes) < size)
     values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
     best = Exponents((), float(values[-1]), 0.0, 0)
     taste = Taste(tuple(widths or [(1, 1)] * size), rounding)

@@ -10,6 +10,7 @@ import torch
 from torch import nn, optim
 
 from normgeom import report
+from normgeom.optimizers import effective_learning_rate
 from normgeom.symmetry.param_groups import free_together, grouped, reason_for
 from normgeom.symmetry.partitions import SHIFTS, Move
 from normgeom.symmetry.records import BlockSymmetry, JointSymmetry
@@ -223,8 +224,6 @@ class SymmetryMap:
         Raises:
             ValueError: if a parameter is in no group of the optimizer.
         """
-        from normgeom.dynamics.rates import effective_learning_rate
-
         rates = {name: float("nan") for name, value in self.parameters.items() if value.requires_grad}
         for names in free_together(self):
             length = torch.cat([self.parameters[name].detach().flatten() for name in names])
