@@ -34,18 +34,17 @@ class Assembly:
     def map(self) -> SymmetryMap:
         """Return the map."""
         coupled = [k for k, one in enumerate(self.singles) if not one.scale.holds]
-        scales, exponents = joint_scales(
-            self.trial, [self.blocks[k] for k in coupled], self.slopes.radial[:, coupled]
-        )
+        scales, exponents = joint_scales(self.trial, self.blocks, self.slopes, coupled)
         shifts = joint_shifts(self.trial, self.blocks, self.slopes, self._taken()) if self.trusted else []
-        by = finest(self.trial, scales)
+        free = [block for k, block in enumerate(self.blocks) if k not in coupled and not self.singles[k].dead]
+        scales = finest(self.trial, scales, self.slopes.units if self.trusted else None, free)
         self._measure_eps()
         broken = self._breaking(scales)
-        joint = tuple(self._record(*one) for one in zip(scales, by, broken, strict=True))
+        joint = tuple(self._record(found, change) for found, change in zip(scales, broken, strict=True))
         return SymmetryMap(
             blocks=tuple(self._with_words(one) for one in self.singles),
             joint=joint,
-            joint_shifts=tuple(self._record(found, "whole", found.deviation) for found in shifts),
+            joint_shifts=tuple(self._record(found, found.deviation) for found in shifts),
             mode="train" if self.model.training else "eval",
             dtype=str(self.trial.probe.dtype).removeprefix("torch."),
             findings=tuple(self._findings(exponents)),
@@ -116,12 +115,20 @@ class Assembly:
                 broken[k] = change
         return broken
 
-    def _record(self, found: Found, by: str, breaking: float) -> JointSymmetry:
+    def _record(self, found: Found, breaking: float) -> JointSymmetry:
+        companions = {block.view.labels[0]: power for block, power in found.companions.items()}
         exponents = {block.view.labels[0]: power for block, power in found.exponents.items()}
         scale = found.move is Move.SCALE
         reading = explain_joint(self.model, exponents, self._norms()) if scale else explain_shift(exponents)
         return JointSymmetry(
-            found.move, exponents, found.deviation, self.trial.tolerance, breaking, by, *reading
+            found.move,
+            exponents,
+            found.deviation,
+            self.trial.tolerance,
+            breaking,
+            found.by,
+            *reading,
+            companions,
         )
 
     def _norms(self) -> dict[str, bool]:

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import torch
@@ -18,23 +19,33 @@ _POWER_OF_TWO, _NO_POWER = 2.0, 1.7
 
 @dataclass(frozen=True)
 class Found:
-    """A confirmed joint symmetry: the blocks with their exponents, and the deviation."""
+    """A confirmed joint symmetry: the blocks with their exponents, and the deviation.
+
+    Attributes:
+        by: `unit` or `head` if every one can have a factor of its own, else `whole`.
+        companions: blocks, each free as a whole, that go along unit by unit.
+    """
 
     move: Move
     exponents: Mapping[Partition, int]
     deviation: float
+    by: str = "whole"
+    companions: Mapping[Partition, int] = field(default_factory=dict)
 
 
 def joint_scales(
-    trial: Trial, blocks: Sequence[Partition], slopes: np.ndarray
+    trial: Trial, all_blocks: Sequence[Partition], slopes: Slopes, columns: Sequence[int]
 ) -> tuple[list[Found], Exponents]:
     """Return a basis of the joint scale symmetries of blocks none of which can be scaled by itself.
 
     Args:
         trial: where they are confirmed.
-        blocks: the blocks.
-        slopes: (functionals, blocks), radial.
+        all_blocks: the blocks.
+        slopes: of all blocks.
+        columns: which blocks cannot be scaled by themselves.
     """
+    blocks = [all_blocks[k] for k in columns]
+    free = [block for block in all_blocks if block not in blocks]
     deviations: dict[tuple[int, ...], float] = {}
     widths = [block.widths for block in blocks]
 
@@ -43,7 +54,12 @@ def joint_scales(
             deviations[vector] = trial.deviation(trial.scaled(_named(blocks, vector), _POWER_OF_TWO))
         return deviations[vector] <= trial.tolerance * max(1, max(map(abs, vector)))
 
-    exponents = null_exponents(_rows_of_one_size(slopes), confirm, widths=widths, rounding=_rounding(trial))
+    @cache
+    def by_unit(vector: tuple[int, ...]) -> bool:
+        return bool(slopes.units.ways(_named(blocks, vector), free))
+
+    radial = _rows_of_one_size(slopes.radial[:, columns])
+    exponents = null_exponents(radial, confirm, widths=widths, by_unit=by_unit, rounding=_rounding(trial))
     found = [Found(Move.SCALE, _named(blocks, v), deviations[v]) for v in exponents.vectors]
     return _at_other_factors(trial, found), exponents
 
@@ -73,9 +89,9 @@ def joint_shifts(
     """
     columns: dict[int, list[tuple[int, Move]]] = defaultdict(list)
     for k, fields in enumerate(slopes.fields):
-        for move, field in fields.items():
-            if move not in taken[k] and field.shape[1] > 1:
-                columns[field.shape[1]].append((k, move))
+        for move, sums in fields.items():
+            if move not in taken[k] and sums.shape[1] > 1:
+                columns[sums.shape[1]].append((k, move))
     found = []
     for group in columns.values():
         stacked = np.stack([slopes.fields[k][move].ravel() for k, move in group], axis=1)

@@ -150,7 +150,8 @@ def natural_parts(model: nn.Module, block: Partition) -> Iterator[Partition]:
     for axis in range(min(len(shape), 2)):
         if is_whole and axis != block.units and shape[axis] > 1:
             yield _cut(block, axis, shape[axis], column)
-    yield from _heads(model, block)
+    if not isinstance(owner, (nn.Embedding, nn.EmbeddingBag)):
+        yield from _heads(model, block)
     gates = _gates(owner, leaf, shape)
     if gates:
         yield _cut(block, 0, gates, "gate")

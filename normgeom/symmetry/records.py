@@ -1,7 +1,7 @@
 """What a scan found of one block, of one of its partitions, and of several blocks together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from normgeom.symmetry.partitions import Move
 
@@ -124,6 +124,7 @@ class JointSymmetry:
         by: what can have a c of its own: every `unit`, every `head`, or only the tensors as a `whole`.
         rule: which symmetry it is, in a few words.
         why: in a sentence.
+        companions: the exponents of blocks, each free as a whole, that have to go along unit by unit.
     """
 
     move: Move
@@ -134,6 +135,7 @@ class JointSymmetry:
     by: str
     rule: str
     why: str
+    companions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

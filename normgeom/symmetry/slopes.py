@@ -6,7 +6,7 @@ along shifts. As many rows as blocks, and a few more, determine the null space o
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from normgeom.symmetry.differences import GradientCheck
 from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at, plan
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
+from normgeom.symmetry.unitwise import UnitSlopes, unit_slopes
 
 _POINTS_WITH_FIELDS = 2
 _ROWS = ("radial", "radial_detailed", "lengths", "reach")
@@ -42,6 +43,7 @@ class Slopes:
         reach: (a few functionals, blocks), `‖θ_p‖ ‖g_p‖`, the largest that a slope could be.
         fields: for each block, the gradient summed along a move, (a few functionals, numbers).
         parts: what was found of each partition, at a few functionals.
+        units: the radial slopes unit by unit.
         sketch: the functionals at the last point.
         last_radial: the rows of `radial` there, the first of the sketch.
         gradient_error: by how much the gradients differ from differences of the function.
@@ -53,6 +55,7 @@ class Slopes:
     reach: np.ndarray
     fields: list[dict[Move, np.ndarray]]
     parts: dict[Partition, PartSlopes]
+    units: UnitSlopes
     sketch: Sketch
     last_radial: np.ndarray
     gradient_error: float
@@ -107,6 +110,7 @@ class Collector:
         self.parts = {part: PartSlopes() for part in parts}
         self.gradient_error = math.inf
         self._before = self._at_point = 0
+        self._units: dict[tuple[Partition, int], list[np.ndarray]] = defaultdict(list)
 
     @property
     def fields_needed(self) -> int:
@@ -125,10 +129,11 @@ class Collector:
         self._before, self._at_point = len(self.rows["radial"]), 0
 
     def add(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], early: bool) -> None:
-        """Take in one gradient; at an early point with its sums along moves, and once of all parts."""
+        """Take in one gradient; at an early point with its sums along moves, and once of parts and units."""
         self._add_rows(values, gradient, early and self._at_point < self.fields_needed)
         if early and self._at_point == 0:
             self._add_all_parts(values, gradient)
+            self._add_units(values, gradient)
         self._at_point += 1
 
     def _add_rows(
@@ -156,6 +161,12 @@ class Collector:
             terms = _Terms.of(value, slope, {part.view.axis for part in parts})
             for part in parts:
                 self._add_parts(part, terms)
+
+    def _add_units(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
+        for block in self.blocks:
+            value, slope = values[block.view.parameter], gradient[block.view.parameter]
+            for axis, sums in unit_slopes(block, value, torch.zeros_like(value) if slope is None else slope):
+                self._units[block, axis].append(sums)
 
     def _add_fields(self, k: int, block: Partition, slope: Tensor) -> None:
         slope = (slope.movedim(block.view.axis, 0) if slope.ndim else slope.reshape(1))[None]
@@ -190,14 +201,16 @@ class Collector:
         values = np.linalg.svd(columns, compute_uv=False)
         return int((values > unit**0.5 * values[0]).sum()) <= len(rows) - EXTRA_ROWS
 
-    def slopes(self, sketch: Sketch) -> Slopes:
+    def slopes(self, probe: Probe, sketch: Sketch) -> Slopes:
         """Return what was collected; the sketch is that of the last point."""
+        units = {place: np.stack(sums) for place, sums in self._units.items()}
         rows = {name: np.asarray(values, dtype=float) for name, values in self.rows.items()}
         fields = [{move: np.stack(v) for move, v in mine.items()} for mine in self.fields]
         return Slopes(
             **rows,
             fields=fields,
             parts=self.parts,
+            units=UnitSlopes(probe.model, units, probe.unit**0.5),
             sketch=sketch,
             last_radial=rows["radial"][self._before :],
             gradient_error=self.gradient_error,
@@ -251,7 +264,7 @@ def measure_slopes(
                 check.add(gradient)
             tick()
             if point >= _POINTS_WITH_FIELDS and collector.is_saturated(probe.unit):
-                return collector.slopes(sketch)
+                return collector.slopes(probe, sketch)
         if check is not None:
             collector.gradient_error = check.error(sketch) if differentiable else math.inf
-    return collector.slopes(sketch)
+    return collector.slopes(probe, sketch)
