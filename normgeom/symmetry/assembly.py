@@ -6,9 +6,10 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single
+from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single, explain_units
 from normgeom.symmetry.exponents import Exponents
-from normgeom.symmetry.joint import Found, joint_scales, joint_shifts
+from normgeom.symmetry.joint import Found, joint_scales
+from normgeom.symmetry.joint_shifts import joint_shifts
 from normgeom.symmetry.map import SymmetryMap
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.points import Points
@@ -44,7 +45,8 @@ class Assembly:
         return SymmetryMap(
             blocks=tuple(self._with_words(one) for one in self.singles),
             joint=joint,
-            joint_shifts=tuple(self._record(found, found.deviation) for found in shifts),
+            joint_shifts=tuple(self._record(one, one.deviation) for one in shifts if not one.through),
+            carried_shifts=tuple(self._record(one, one.deviation) for one in shifts if one.through),
             mode="train" if self.model.training else "eval",
             dtype=str(self.trial.probe.dtype).removeprefix("torch."),
             findings=tuple(self._findings(exponents)),
@@ -119,7 +121,11 @@ class Assembly:
         companions = {block.view.labels[0]: power for block, power in found.companions.items()}
         exponents = {block.view.labels[0]: power for block, power in found.exponents.items()}
         scale = found.move is Move.SCALE
-        reading = explain_joint(self.model, exponents, self._norms()) if scale else explain_shift(exponents)
+        through = {bias.view.labels[0]: weight.view.labels[0] for bias, weight in found.through.items()}
+        reading = explain_shift(exponents, through)
+        if scale:
+            reading = explain_joint(self.model, exponents, self._norms(), companions)
+        reading = reading._replace(why=reading.why + explain_units(found.by, companions))
         return JointSymmetry(
             found.move,
             exponents,
@@ -129,6 +135,7 @@ class Assembly:
             found.by,
             *reading,
             companions,
+            through,
         )
 
     def _norms(self) -> dict[str, bool]:
@@ -142,9 +149,7 @@ class Assembly:
     def _with_words(self, one: BlockSymmetry) -> BlockSymmetry:
         if not one.scale.holds:
             return one
-        return dataclasses.replace(
-            one, why=explain_single(self.model, one.parameter, one.dead, self._norms())
-        )
+        return dataclasses.replace(one, why=explain_single(self.model, one, self._norms()))
 
     def _findings(self, exponents: Exponents) -> Iterator[str]:
         """What does not fit together, in sentences."""

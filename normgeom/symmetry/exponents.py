@@ -41,6 +41,7 @@ def null_exponents(
     widths: Sequence[tuple[int, int]] | None = None,
     by_unit: Callable[[tuple[int, ...]], bool] = _never,
     rounding: float = 1e-5,
+    prepare: Callable[[Sequence[tuple[int, ...]]], None] | None = None,
 ) -> Exponents:
     """Return a confirmed basis of the k with `slopes @ k = 0`.
 
@@ -54,6 +55,7 @@ def null_exponents(
             preferred that have fewer gains and biases, and whose units fit the inputs of what reads them.
         by_unit: whether a vector may hold unit by unit; of vectors of one size those are preferred.
         rounding: a singular value that may count as zero, and how far exponents may be from fractions.
+        prepare: called with the vectors that `confirm` is asked about next, to try them at once.
 
     >>> slopes = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [1.0, 1.0, 3.0]])  # of f(a b, c)
     >>> null_exponents(slopes, lambda k: True).vectors
@@ -71,6 +73,8 @@ def null_exponents(
     for nullity in _nullities(values, rounding):
         basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
         oriented = sorted(map(taste.oriented, basis), key=lambda vector: np.flatnonzero(vector).tolist())
+        if prepare is not None:
+            prepare(oriented)
         good = tuple(filter(confirm, oriented))
         kept = float(values[size - nullity - 1]) if nullity < size else 1.0
         found = Exponents(good, kept, float(values[size - nullity]), nullity - len(good))

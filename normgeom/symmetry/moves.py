@@ -1,17 +1,17 @@
-"""The verdicts on single blocks and their parts: a finite transform decides, the slope confirms."""
+"""The verdicts on single blocks: a finite transform decides, the slope confirms."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from normgeom.symmetry.part_moves import PartMoves
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import deviation
-from normgeom.symmetry.records import BlockSymmetry, MoveVerdict, PartSymmetry
-from normgeom.symmetry.slopes import PartSlopes, Slopes
+from normgeom.symmetry.records import BlockSymmetry, MoveVerdict
+from normgeom.symmetry.slopes import Slopes
 from normgeom.symmetry.trials import FACTOR, Trial
 
 _SMALL_DEVIATION = 0.1
@@ -45,31 +45,35 @@ class Singles:
         tick: Callable[[], None],
     ) -> list[BlockSymmetry]:
         """Return the record of every block; its words and what eps breaks come later."""
-        dead, scales = [], []
+        scales = []
         for k, block in enumerate(blocks):
             tick()
-            dead.append(self.is_dead(k, block))
             scales.append(self.scale(k, block))
+        dead = self._dead(blocks)
         scales = self._at_the_inverse(blocks, dead, scales)
         shifts = self._shifts(blocks)
-        found = []
-        for block, is_dead, scale, moves in zip(blocks, dead, scales, shifts, strict=True):
-            implied = {move for move, verdict in moves.items() if verdict.holds}
-            own = [] if is_dead else [one for part in parts[block] for one in self.parts(part, implied)]
-            view = block.view
-            all_moves = {Move.SCALE: scale, **moves}
-            found.append(
-                BlockSymmetry(
-                    view.labels[0], view.parameter, block.shape_of_block, is_dead, all_moves, tuple(own)
-                )
+        implied = [{move for move, verdict in moves.items() if verdict.holds} for moves in shifts]
+        live = [(part, implied[k]) for k, block in enumerate(blocks) if not dead[k] for part in parts[block]]
+        free = PartMoves(self.trial, self.slopes, self.trusted, self.slope_tolerance, self.floor).decide(live)
+        return [
+            BlockSymmetry(
+                block.view.labels[0],
+                block.view.parameter,
+                block.shape_of_block,
+                dead[k],
+                {Move.SCALE: scales[k], **shifts[k]},
+                tuple(one for part in parts[block] for one in free.get(part, ())),
             )
-        return found
+            for k, block in enumerate(blocks)
+        ]
 
-    def is_dead(self, k: int, block: Partition) -> bool:
+    def _dead(self, blocks: Sequence[Partition]) -> list[bool]:
         """Whether the outputs do not depend on a block, whatever its numbers."""
-        if self.trusted and self.slopes.reach[:, k].max() > self.floor:
-            return False
-        return self.trial.deviation(self.trial.moved(block, Move.ANY)) <= self.trial.tolerance
+        reach = self.slopes.reach.max(0)
+        open_ones = [k for k in range(len(blocks)) if not self.trusted or reach[k] <= self.floor]
+        changes = self.trial.settle([partial(self._moved_from, blocks[k], Move.ANY) for k in open_ones])
+        dead = {k for k, change in zip(open_ones, changes, strict=True) if change <= self.trial.tolerance}
+        return [k in dead for k in range(len(blocks))]
 
     def scale(self, k: int, block: Partition) -> MoveVerdict:
         """Return the verdict on the scale of a block, from one factor."""
@@ -141,38 +145,3 @@ class Singles:
         used = self.slopes.reach[:, k] > self.floor
         relative = np.abs(fields).max(1) / np.maximum(lengths * count**0.5, 1e-300)
         return float(relative[used].max(initial=0.0))
-
-    def parts(self, part: Partition, implied: Collection[Move]) -> list[PartSymmetry]:
-        """Return what is free in a partition, a record for every move with a free or an unused part.
-
-        A shift that the whole block allows is one of its parts too, and is left out.
-        """
-        found = self.slopes.parts[part]
-        unused = (
-            torch.from_numpy(found.reach <= self.floor)
-            if self.trusted
-            else torch.zeros(part.view.parts, dtype=torch.bool)
-        )
-        if unused.any():
-            unused, _ = self.trial.free_parts(part, Move.ANY, unused)
-        records = [self._part_move(part, found, move, unused) for move in found.slopes if move not in implied]
-        return [record for record in records if record.free or record.unused]
-
-    def _part_move(
-        self, part: Partition, found: PartSlopes, move: Move, unused: torch.Tensor
-    ) -> PartSymmetry:
-        flat = torch.from_numpy(found.slopes[move] <= self.slope_tolerance)
-        candidates = (flat if self.trusted else torch.ones_like(flat)) & ~unused
-        free, largest = candidates, 0.0
-        if candidates.any():
-            free, largest = self.trial.free_parts(part, move, candidates)
-        shown = unused if move is Move.SCALE else torch.zeros_like(unused)
-        return PartSymmetry(
-            part.kind,
-            move,
-            tuple(free.nonzero()[:, 0].tolist()),
-            tuple(shown.nonzero()[:, 0].tolist()),
-            part.view.parts,
-            part.view.labels,
-            largest,
-        )

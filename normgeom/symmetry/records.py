@@ -125,6 +125,7 @@ class JointSymmetry:
         rule: which symmetry it is, in a few words.
         why: in a sentence.
         companions: the exponents of blocks, each free as a whole, that have to go along unit by unit.
+        through: for a bias that is shifted by its weight times the vector, that weight.
     """
 
     move: Move
@@ -136,9 +137,12 @@ class JointSymmetry:
     rule: str
     why: str
     companions: Mapping[str, int] = field(default_factory=dict)
+    through: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """For example `norm.weight^+1 head.weight^-1`; shifts are written with `·`."""
+        """For example `norm.weight^+1 head.weight^-1`; shifts with `·`, and a W if a weight carries them."""
         sign = "^" if self.move is Move.SCALE else "·"
-        return " ".join(f"{name}{sign}{power:+d}" for name, power in self.exponents.items())
+        return " ".join(
+            f"{name}{sign}{power:+d}{'W' * (name in self.through)}" for name, power in self.exponents.items()
+        )

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normgeom.symmetry.carried import as_matrix, weights_of_biases
 from normgeom.symmetry.differences import GradientCheck
 from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at, plan
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
@@ -41,7 +42,8 @@ class Slopes:
         radial_detailed: (a few functionals, blocks), the radial slopes at those of `reach`.
         lengths: (a few functionals, blocks), `‖g_p‖`.
         reach: (a few functionals, blocks), `‖θ_p‖ ‖g_p‖`, the largest that a slope could be.
-        fields: for each block, the gradient summed along a move, (a few functionals, numbers).
+        fields: for each block, the gradient summed along a move, (a few functionals, numbers); for a bias
+            also what its weight carries back, the slope of a shift of what the layer reads.
         parts: what was found of each partition, at a few functionals.
         units: the radial slopes unit by unit.
         sketch: the functionals at the last point.
@@ -108,6 +110,7 @@ class Collector:
         self.rows: dict[str, list[list[float]]] = {name: [] for name in _ROWS}
         self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
         self.parts = {part: PartSlopes() for part in parts}
+        self._weights = weights_of_biases(blocks)
         self.gradient_error = math.inf
         self._before = self._at_point = 0
         self._units: dict[tuple[Partition, int], list[np.ndarray]] = defaultdict(list)
@@ -121,6 +124,7 @@ class Collector:
             for move in (*SHIFTS, Move.ANY)
             if block.constant_axes(move) or (move is Move.ANY and len(block.view.shape) == 1)
         )
+        lengths.update(self.blocks[weight].widths[1] for weight in self._weights.values())
         needed = [math.ceil((count + EXTRA_ROWS) / length) for length, count in lengths.items() if length > 1]
         return math.ceil(max([_POINTS_WITH_FIELDS, *needed]) / _POINTS_WITH_FIELDS)
 
@@ -150,6 +154,10 @@ class Collector:
                 rows["lengths"].append(float(slope.norm()))
                 rows["reach"].append(float(value.norm()) * rows["lengths"][-1])
                 self._add_fields(k, block, slope)
+                if k in self._weights:
+                    weight = self.blocks[self._weights[k]]
+                    carried = as_matrix(weight, values[weight.view.parameter]).T @ slope
+                    self.fields[k].setdefault(Move.CARRIED, []).append(_array(carried))
         for name, row in rows.items():
             if row:
                 self.rows[name].append(row)

@@ -14,7 +14,7 @@ from normgeom.symmetry.rescaling import rounding_tolerance
 
 Transform = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 FACTOR = 2.5
-_ONE_BY_ONE = 3
+_ONE_BY_ONE, _HALF = 3, 0.5
 _FAR = 2.0**6
 _FITS = 1e-6
 _NEAR_POWER = 0.1
@@ -101,13 +101,10 @@ class Trial:
             values[name] = block.put(value, block.fold(value) * factor**power)
         return values
 
-    def scaled_together(self, symmetries: Sequence[Mapping[Partition, int]]) -> dict[str, Tensor]:
-        """Return parameters moved by several joint scalings at once, each by a random factor of its own."""
-        factors = self.probe.random((len(symmetries),))
-        values: dict[str, Tensor] = {}
-        for exponents, factor in zip(symmetries, factors, strict=True):
-            values |= self.scaled(exponents, float(factor), values)
-        return values
+    def factor(self) -> float:
+        """Return a random factor that is not near 1: between 1.6 and e, or one over that."""
+        up, size = torch.rand(2, generator=self.probe.generator, dtype=torch.float64).tolist()
+        return math.exp((1 + size) / 2 * (1 if up < _HALF else -1))
 
     def free_parts(self, part: Partition, move: Move, candidates: Tensor) -> tuple[Tensor, float]:
         """Return which candidates can be moved, each by its own numbers, and the deviation of those.
