@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from normgeom.dynamics.rules import Rule
 from normgeom.dynamics.statistics import COLUMNS
+from normgeom.optimizers.rules import Rule
 
 RATIOS = ("cosine", "relative_update", "angular_update", "effective_learning_rate")
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn, optim
 
 from normgeom.dynamics.laws import ColumnSums, LawReport, NormGrowth
 from normgeom.dynamics.laws.check import StepSeen
-from normgeom.dynamics.rules import group_of, rule_of
 from normgeom.dynamics.steps import Steps
+from normgeom.optimizers.rules import group_of, rule_of
 from normgeom.symmetry import Block, BlockView, resolve_blocks
 
 

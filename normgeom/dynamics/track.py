@@ -11,9 +11,9 @@ from torch import Tensor, nn, optim
 
 from normgeom.dynamics.columns import RATIOS, tidy
 from normgeom.dynamics.on_request import BatchMeasures, SummedInputs
-from normgeom.dynamics.rules import Rule, group_of, rule_of
 from normgeom.dynamics.statistics import COLUMNS, Statistics
 from normgeom.dynamics.steps import Steps
+from normgeom.optimizers.rules import Rule, group_of, rule_of
 from normgeom.symmetry import Block, ScaleInvariances, resolve_blocks, scale_invariance
 
 _HELD = 256

@@ -10,6 +10,7 @@ from scipy import optimize
 
 _DENOMINATOR = 12
 _GAP = 10.0
+_SEVERAL = 3
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,18 @@ class Exponents:
     unread: int
 
 
+def _never(vector: tuple[int, ...]) -> bool:
+    return False
+
+
 def null_exponents(
     slopes: np.ndarray,
     confirm: Callable[[tuple[int, ...]], bool],
     *,
     widths: Sequence[tuple[int, int]] | None = None,
+    by_unit: Callable[[tuple[int, ...]], bool] = _never,
     rounding: float = 1e-5,
+    prepare: Callable[[Sequence[tuple[int, ...]]], None] | None = None,
 ) -> Exponents:
     """Return a confirmed basis of the k with `slopes @ k = 0`.
 
@@ -46,7 +53,9 @@ def null_exponents(
         confirm: whether a finite transform with these exponents leaves the function unchanged.
         widths: (units, inputs) of each block, inputs 0 for gains and biases. Of vectors of one size those are
             preferred that have fewer gains and biases, and whose units fit the inputs of what reads them.
+        by_unit: whether a vector may hold unit by unit; of vectors of one size those are preferred.
         rounding: a singular value that may count as zero, and how far exponents may be from fractions.
+        prepare: called with the vectors that `confirm` is asked about next, to try them at once.
 
     >>> slopes = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [1.0, 1.0, 3.0]])  # of f(a b, c)
     >>> null_exponents(slopes, lambda k: True).vectors
@@ -56,13 +65,16 @@ def null_exponents(
     if not size:
         return Exponents((), 1.0, 0.0, 0)
     lengths = np.linalg.norm(slopes, axis=0)
-    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=True)
+    # A tall matrix has all right directions without its square of the left ones.
+    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=len(slopes) < size)
     values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
     best = Exponents((), float(values[-1]), 0.0, 0)
-    taste = Taste(tuple(widths or [(1, 1)] * size), rounding)
+    taste = Taste(tuple(widths or [(1, 1)] * size), by_unit, rounding)
     for nullity in _nullities(values, rounding):
         basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
         oriented = sorted(map(taste.oriented, basis), key=lambda vector: np.flatnonzero(vector).tolist())
+        if prepare is not None:
+            prepare(oriented)
         good = tuple(filter(confirm, oriented))
         kept = float(values[size - nullity - 1]) if nullity < size else 1.0
         found = Exponents(good, kept, float(values[size - nullity]), nullity - len(good))
@@ -81,19 +93,27 @@ def _nullities(values: np.ndarray, rounding: float) -> list[int]:
 
 @dataclass(frozen=True)
 class Taste:
-    """Which of two vectors is easier to read: ±1 only, few blocks, few gains, sizes that fit, neighbours."""
+    """Which of two vectors is easier to read: ±1 only, few blocks, by unit, few gains, sizes that fit."""
 
     widths: tuple[tuple[int, int], ...]
+    by_unit: Callable[[tuple[int, ...]], bool] = _never
     rounding: float = 1e-5
 
-    def cost(self, vector: tuple[int, ...]) -> tuple[int, int, int, int, int, int, int, tuple[int, ...]]:
+    def cost(self, vector: tuple[int, ...]) -> tuple[int, ...]:
         """Return what is compared, the more important first."""
         used = [k for k, x in enumerate(vector) if x]
         large, total = sum(abs(x) > 1 for x in vector), sum(map(abs, vector))
         gains = sum(self.widths[k][1] == 0 for k in used)
-        if min(vector) >= 0:
-            return large, len(used), total, gains, 0, 0, -sum(used), vector
-        return large, len(used), total, gains, self._misfit(vector), used[-1] - used[0], sum(used), vector
+        size = large, len(used), total, not self.by_unit(vector), gains
+        if self._is_stream(vector):
+            return *size, 0, 0, -sum(used), *vector
+        return *size, self._misfit(vector), used[-1] - used[0], sum(used), *vector
+
+    def _is_stream(self, vector: tuple[int, ...]) -> bool:
+        """Whether all goes one way, up to the gain and bias of the norm that reads it last."""
+        sides = [[self.widths[k][1] > 0 for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1)]
+        few, many = sorted(sides, key=len)
+        return not any(few) and (not few or sum(many) > _SEVERAL)
 
     def oriented(self, vector: tuple[int, ...]) -> tuple[int, ...]:
         """Return the vector or its negative, so that gains and biases have positive exponents."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from normgeom.symmetry.probe import Probe
 
 EXTRA_ROWS = 4
-_POINTS = 3
+_CHECKED = 3
 
 
 class Sketch:
@@ -47,11 +47,17 @@ class Sketch:
         return values
 
 
-def plan(blocks: int, outputs: int) -> list[int]:
-    """Return how many functionals to take at each point: a few more than blocks, no more than outputs."""
-    rows = blocks + EXTRA_ROWS
-    points = min(rows, max(_POINTS, math.ceil(rows / max(outputs, 1))))
-    return [rows // points + (k < rows % points) for k in range(points)]
+def plan(blocks: int, outputs: int, fields: int) -> list[int]:
+    """Return how many functionals to take at each point: a few more than blocks, no more than outputs.
+
+    Few at the first two, where the gradients are checked and summed up along shifts (`fields` of them), and
+    all others at the last, which is left as soon as their rank has stopped to grow.
+    """
+    outputs = max(outputs, 1)
+    counts = [min(outputs, max(_CHECKED, fields)), min(outputs, fields)]
+    rest = max(EXTRA_ROWS, blocks + EXTRA_ROWS - sum(counts))
+    points = math.ceil(rest / outputs)
+    return counts + [rest // points + (k < rest % points) for k in range(points)]
 
 
 def gradients_at(
@@ -69,6 +75,7 @@ def gradients_at(
             taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
             found: Sequence[Tensor | None] = [None] * len(leaves)
             if taken:
+                probe.backwards += 1
                 roots, weights = zip(*taken, strict=True)
                 found = torch.autograd.grad(
                     roots, list(leaves.values()), weights, allow_unused=True, retain_graph=True

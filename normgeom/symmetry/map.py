@@ -10,6 +10,7 @@ import torch
 from torch import nn, optim
 
 from normgeom import report
+from normgeom.optimizers import effective_learning_rate
 from normgeom.symmetry.param_groups import free_together, grouped, reason_for
 from normgeom.symmetry.partitions import SHIFTS, Move
 from normgeom.symmetry.records import BlockSymmetry, JointSymmetry
@@ -28,6 +29,7 @@ class SymmetryMap:
         blocks: every parameter tensor (each of query, key and value where they are stacked), in order.
         joint: a basis of the joint scale symmetries of the blocks that cannot be scaled by themselves.
         joint_shifts: joint shifts by one arbitrary vector.
+        carried_shifts: shifts of what a layer reads by an arbitrary vector, which its bias takes away.
         mode: `train` or `eval`.
         dtype: the type in which it was decided.
         findings: what does not fit together, in sentences; most models have none.
@@ -40,6 +42,7 @@ class SymmetryMap:
     blocks: tuple[BlockSymmetry, ...]
     joint: tuple[JointSymmetry, ...]
     joint_shifts: tuple[JointSymmetry, ...]
+    carried_shifts: tuple[JointSymmetry, ...]
     mode: str
     dtype: str
     findings: tuple[str, ...]
@@ -57,6 +60,11 @@ class SymmetryMap:
     def dead(self) -> tuple[BlockSymmetry, ...]:
         """The blocks on which the outputs do not depend."""
         return tuple(one for one in self.blocks if one.dead)
+
+    @property
+    def together(self) -> tuple[JointSymmetry, ...]:
+        """All that takes several blocks: joint scalings, joint shifts, and shifts that a bias takes away."""
+        return (*self.joint, *self.joint_shifts, *self.carried_shifts)
 
     @property
     def nullity(self) -> int:
@@ -86,9 +94,7 @@ class SymmetryMap:
 
     def joint_cells(self) -> list[list[str]]:
         """Return the joint symmetries row by row: rule, exponents, how many can move, the deviation."""
-        return [
-            [one.rule, one.label, one.by, f"{one.breaking:.0e}"] for one in (*self.joint, *self.joint_shifts)
-        ]
+        return [[one.rule, one.label, one.by, f"{one.breaking:.0e}"] for one in self.together]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a dict for every block and symmetry it takes part in: what `draw_symmetry_map` draws."""
@@ -98,7 +104,7 @@ class SymmetryMap:
             for move, verdict in one.moves.items():
                 kind = "dead" if one.dead and move is Move.SCALE else "single"
                 found.append({**base, "symmetry": str(move), "kind": kind, "power": int(verdict.holds)})
-            for k, joint in enumerate((*self.joint, *self.joint_shifts)):
+            for k, joint in enumerate(self.together):
                 power = joint.exponents.get(one.block, 0)
                 name = f"{k + 1} {joint.rule}"
                 found.append({**base, "symmetry": name, "kind": "joint", "power": power})
@@ -124,7 +130,7 @@ class SymmetryMap:
     def joint_frame(self) -> pd.DataFrame:
         """Return a row for every joint symmetry."""
         names = ("rule", "label", "move", "by", "deviation", "tolerance", "breaking", "why")
-        rows = [{name: getattr(one, name) for name in names} for one in (*self.joint, *self.joint_shifts)]
+        rows = [{name: getattr(one, name) for name in names} for one in self.together]
         return pd.DataFrame(rows, columns=list(names))
 
     def to_markdown(self) -> str:
@@ -152,6 +158,7 @@ class SymmetryMap:
             "blocks": [asdict(one) for one in self.blocks],
             "joint": [{**asdict(one), "label": one.label} for one in self.joint],
             "joint_shifts": [{**asdict(one), "label": one.label} for one in self.joint_shifts],
+            "carried_shifts": [{**asdict(one), "label": one.label} for one in self.carried_shifts],
         }
 
     def to_json(self) -> str:
@@ -172,7 +179,7 @@ class SymmetryMap:
     def __repr__(self) -> str:
         """Return the table grouped by module, the joint symmetries under it, and the summary."""
         lines = [report.to_text(HEADER, self.cells())]
-        lines += [f"{one.rule}: {one.label}" for one in (*self.joint, *self.joint_shifts)]
+        lines += [f"{one.rule}: {one.label}" for one in self.together]
         return "\n".join([*lines, self.summary()])
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -223,8 +230,6 @@ class SymmetryMap:
         Raises:
             ValueError: if a parameter is in no group of the optimizer.
         """
-        from normgeom.dynamics.rates import effective_learning_rate
-
         rates = {name: float("nan") for name, value in self.parameters.items() if value.requires_grad}
         for names in free_together(self):
             length = torch.cat([self.parameters[name].detach().flatten() for name in names])

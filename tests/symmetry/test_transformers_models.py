@@ -58,8 +58,8 @@ def made(transformers, name):
 WANTED = {
     # nullity, dead blocks, rules of the joint symmetries of one layer with what is around it
     "GPT2LMHeadModel": (6, 1, {"Q/K pair": 1, "V/O pair": 1}),
-    "LlamaForCausalLM": (7, 0, {"Q/K pair": 1, "V/O pair": 1, "relu pair": 1}),
-    "Qwen3ForCausalLM": (9, 0, {"Q/K pair": 1, "V/O pair": 1, "relu pair": 1}),
+    "LlamaForCausalLM": (7, 0, {"Q/K pair": 1, "V/O pair": 1, "gated pair": 1}),
+    "Qwen3ForCausalLM": (9, 0, {"Q/K pair": 1, "V/O pair": 1, "gated pair": 1}),
     "BertForMaskedLM": (7, 1, {"Q/K pair": 1, "V/O pair": 1}),
     "T5ForConditionalGeneration": (15, 0, {"Q/K pair": 3, "V/O pair": 3, "relu pair": 2}),
     "ViTForImageClassification": (7, 1, {"Q/K pair": 1, "V/O pair": 1}),

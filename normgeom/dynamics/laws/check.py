@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from normgeom.dynamics.rules import Rule, SGDRule
+from normgeom.optimizers.rules import Rule, SGDRule
 
 
 @dataclass(frozen=True)

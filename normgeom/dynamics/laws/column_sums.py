@@ -13,7 +13,7 @@ from normgeom.dynamics.laws.check import (
     judged,
     why_not_sgd,
 )
-from normgeom.dynamics.rules import SGDRule
+from normgeom.optimizers.rules import SGDRule
 
 
 class ColumnSums:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from normgeom.dynamics.laws.check import LawCheck
-from normgeom.dynamics.rules import AdamRule, LionRule, NormalizedRule, Rule, SGDRule, group_of, rule_of
+from normgeom.optimizers.rules import AdamRule, LionRule, NormalizedRule, Rule, SGDRule, group_of, rule_of
 
 _SAFETY = 10.0
 _VACUOUS = 100.0

@@ -12,7 +12,7 @@ from normgeom.dynamics.laws.check import (
     settings_seen,
     why_not_sgd,
 )
-from normgeom.dynamics.rules import SGDRule
+from normgeom.optimizers.rules import SGDRule
 
 
 class NormGrowth:
