@@ -29,6 +29,7 @@ ALL = (
     "effective_lr_lstm",
     "scale_lr_equivalence",
     "conservation",
+    "symmetry_conservation",
     "angular_update",
     "placement_ablation",
     "gain_init",
