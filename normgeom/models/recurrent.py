@@ -152,6 +152,7 @@ class Recurrent(nn.Module):
     def extra_repr(self) -> str:
         """Sizes and options."""
         options = f"batch_first={self.batch_first}, dropout={self.dropout:g}"
+        options += ", bidirectional=True" * bool(self.bidirectional)
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, {options}"
 
 
