@@ -139,7 +139,7 @@ def test_the_biases_of_both_norms_and_b_are_one_parameter():
 
 
 def test_a_bias_before_the_norm_is_free_in_its_mean_and_one_after_it_doubles_beta():
-    """Pre-norm bias and beta: rank 2H - 1; post-norm bias and beta, or two betas: rank H."""
+    """FIS-09: pre-norm bias and beta, rank 2H - 1; post-norm bias and beta, or two betas, rank H."""
     summed, cell = draw(40, 4), ng.models.places.GainBiasNorm((4,), eps=0.0).double()
     normalized = cell.normalized
     kinds = {
