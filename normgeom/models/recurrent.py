@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from normgeom.models.arguments import as_sizes, as_states, check_dtype, check_state
 from normgeom.models.cell import Cell, State
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.computed import as_computed
 from normgeom.models.hooks import after_pass, before_pass
 from normgeom.models.placement import Placement
 from normgeom.models.scan import scan
@@ -121,8 +122,10 @@ class Recurrent(nn.Module):
         cell, backward = getattr(self, name), name.endswith("_reverse")
         into = sequence.reversed(values) if backward else values
         before_pass(cell, into, start)
-        tap = None if taps is None else taps.of(name, cell, into, start)
-        out, final = scan(cell, into, start, sequence.packing, tap)
+        runs, tap = as_computed(cell), None
+        if taps is not None:
+            runs, tap = taps.of(name, runs, into, start)
+        out, final = scan(runs, into, start, sequence.packing, tap)
         after_pass(cell, into, start, (out, final))
         if taps is not None:
             taps.keep(name, out)
@@ -149,6 +152,7 @@ class Recurrent(nn.Module):
     def extra_repr(self) -> str:
         """Sizes and options."""
         options = f"batch_first={self.batch_first}, dropout={self.dropout:g}"
+        options += ", bidirectional=True" * bool(self.bidirectional)
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, {options}"
 
 

@@ -76,7 +76,9 @@ def train(
 
     >>> from normgeom.models import CharLM
     >>> from normgeom.training import Corpus, NextCharacter
-    >>> model = CharLM(nn.GRU(4, 16), 4)
+    >>> with torch.random.fork_rng():
+    ...     _ = torch.manual_seed(0)
+    ...     model = CharLM(nn.GRU(4, 16), 4)
     >>> task = NextCharacter(Corpus.from_string("abcd" * 50), length=10, batch_size=4)
     >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     >>> records = list(train(model, task, optimizer, steps=40, clip=1.0, evaluate_every=20))

@@ -83,30 +83,43 @@ def test_what_torch_has_no_module_for_is_refused():
 
 
 FORMS = {
-    "paper": (P(), [False, False, True]),
-    "joint": (P(joint=True), [True, False, True]),
-    "joint, per gate": (P(joint=True, per_gate=True), [True, False, False]),
+    "paper": (P(), -0.127642, [0.0, 0.0, 0.267]),
+    "joint": (P(joint=True), -0.106268, [0.119966908734, 0.0, 0.090]),
+    "joint, per gate": (P(joint=True, per_gate=True), -0.091684, [0.105198407293, 0.0, 0.0]),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_three_lstms_that_are_all_called_layer_normalized(form):
-    """Whether the output moves with the scale of W_x alone, of both weights, of one gate of both."""
-    placement, moved = FORMS[form]
+    """LST-01: what the scale of W_x alone, of both weights, of one gate of both does to the output."""
+    placement, first, moved = FORMS[form]
     cell = ng.LNLSTMCell(3, 5, placement=placement, eps=0.0, dtype=torch.float64)
-    x, h, c = (draw(1, n, seed=n) for n in (3, 5, 5))
-    by_x, by_h = cell.weight_input.detach(), cell.weight_recurrent.detach()
-    gate = torch.ones(20, 1, dtype=torch.float64)
+    generator, units = torch.Generator().manual_seed(0), torch.arange(20).view(4, 5)
+    by_x, by_h, b, x, h, c = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((20, 3), (20, 5), (20,), (1, 3), (1, 5), (1, 5))
+    )
+    order, gate = units[[1, 0, 2, 3]].flatten(), torch.ones(20, 1, dtype=torch.float64)
     gate[:5] = 3.0
+    with torch.no_grad():
+        cell.bias.copy_(b[order])
     outputs = [
-        torch.func.functional_call(cell, {"weight_input": a, "weight_recurrent": b}, (x, (h, c)))[0]
-        for a, b in ((by_x, by_h), (2 * by_x, by_h), (2 * by_x, 2 * by_h), (gate * by_x, gate * by_h))
+        torch.func.functional_call(
+            cell, {"weight_input": a[order], "weight_recurrent": w[order]}, (x, (h, c))
+        )[0]
+        for a, w in ((by_x, by_h), (2 * by_x, by_h), (2 * by_x, 2 * by_h), (gate * by_x, gate * by_h))
     ]
-    assert [bool((y - outputs[0]).abs().max() > 1e-9) for y in outputs[1:]] == moved
+    assert float(outputs[0].detach()[0, 0]) == pytest.approx(first, abs=1e-6)
+    apart = [float((y - outputs[0]).abs().max().detach()) for y in outputs[1:]]
+    assert apart[:2] == pytest.approx(moved[:2], abs=1e-11)
+    assert apart[2] == pytest.approx(moved[2], abs=5e-4)
 
 
 def test_the_carried_cell_state_is_not_normalized():
-    """With open gates c grows by one candidate a step, and the output does not see its scale."""
+    """LST-03: with open gates c grows by one candidate a step, to 200, and h does not see its scale.
+
+    Normalized at every step, as in a layer of the same name, it would stay below sqrt(H - 1): at 1.4638.
+    """
     cell = ng.LNLSTMCell(1, 6, placement=P(False, False, True), eps=0.0, dtype=torch.float64)
     candidate = torch.linspace(0.2, 1.0, 6, dtype=torch.float64).atanh().clamp_max(20.0)
     with torch.no_grad():
@@ -118,6 +131,10 @@ def test_the_carried_cell_state_is_not_normalized():
         seen.append(state[0])
     assert abs(float(state[1].detach().max()) - 200.0) < 1e-6
     assert (seen[0] - seen[-1]).abs().max() < 1e-9
+    for _ in range(200):
+        h, c = cell(torch.zeros(1, 1, dtype=torch.float64), state)
+        state = h, torch.nn.functional.layer_norm(c, (6,), eps=1e-5)
+    assert float(state[1].detach().abs().max()) == pytest.approx(1.46384559463, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", LAYERS)
