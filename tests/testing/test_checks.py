@@ -162,3 +162,30 @@ def test_strategies_fit_each_other(layer, action, data):
 def test_powers_of_two(scale):
     assert scale < 0
     assert torch.tensor(-scale).log2() % 1 == 0
+
+
+class HiddenEps(nn.Module):
+    def forward(self, summed):
+        return summed / (summed.square().mean(1, keepdim=True) + 1e-5).sqrt()
+
+
+def test_an_eps_in_the_code_asks_for_degenerate_points_too():
+    ids = [check.id for check in invariance_checks(HiddenEps(), [], transforms=[])]
+    assert ids == [
+        f"HiddenEps-{name}-finite" for name in ("zero_weight", "equal_units", "equal_cases", "zero_case")
+    ]
+    assert list(invariance_checks(ng.RMSNorm(), [], transforms=[])) == []
+    assert list(invariance_checks(Uncentred(), [], transforms=[])) == []
+
+
+def far_off(weight, data):
+    a = data @ weight.T + 30000
+    return (a - a.mean(1, keepdim=True)) / a.std(1, keepdim=True)
+
+
+def test_a_claim_that_no_point_decides_fails():
+    """In bfloat16 all digits are gone, whatever the exact engines say of the code."""
+    options = {"transforms": [], "dtype": torch.bfloat16, "examples": 4}
+    (text,) = run(far_off, ["WeightMatrixRecenter"], **options).values()
+    assert "nothing can be decided at any of 4 points" in text
+    assert "a variance is 0 there" in text
