@@ -7,10 +7,10 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from normgeom.invariance import Kind, Verdict, numeric
+from normgeom.invariance import Kind, numeric
 from normgeom.invariance.measure import act, evaluate
 from normgeom.invariance.verdict import describe
-from normgeom.testing import strategies
+from normgeom.testing import blame, strategies
 from normgeom.testing.evidence import Evidence
 
 QUIET = [
@@ -38,14 +38,14 @@ def attack(evidence: Evidence, action: Any, *, examples: int) -> None:
         found = numeric.judge(evidence.layer, element, weight=weight, data=data, **point)
         said.append(found)
         if found.kind is Kind.UNDECIDED and "own arithmetic" in found.reason:
-            raise AssertionError(_rounded(action, found))
+            raise AssertionError(blame.rounded(action, found))
         broken = found.kind is Kind.NOT_INVARIANT
         if broken and not (verdict.holds and evidence.kept_without_rounding(element, weight, data)):
-            raise AssertionError(_broken(action, found, verdict.reason))
+            raise AssertionError(blame.broken(evidence.layer, action, found, verdict))
 
     _run(evidence, action, judge, examples)
     if not verdict.holds:
-        raise AssertionError(_broken(action, verdict))
+        raise AssertionError(blame.broken(evidence.layer, action, verdict, verdict))
     if all(v.kind is Kind.UNDECIDED for v in said):
         raise AssertionError(f"nothing can be decided at any of {len(said)} points:\n{said[-1]}")
 
@@ -120,20 +120,3 @@ def _run(
     except AssertionError as why:
         # Hypothesis notes the example again, in tensors; the message has it in short.
         raise AssertionError(str(why)) from None
-
-
-def _rounded(action: Any, verdict: Verdict) -> str:
-    """Say that a claim holds but for the layer's rounding."""
-    return (
-        f"{verdict.layer} is claimed to be invariant under {action.__name__}. In exact arithmetic it is; "
-        f"rounding is to blame.\n{verdict}"
-    )
-
-
-def _broken(action: Any, verdict: Verdict, line: str = "") -> str:
-    """Say that a claim does not hold, with what is to blame and, where an engine knows it, the line."""
-    text = f"{verdict.layer} is claimed to be invariant under {action.__name__}, but it is not."
-    if verdict.scaling:
-        text += f" Its outputs follow a law of their own: {verdict.scaling}."
-    text += f" The layer is to blame: neither rounding nor an eps explains it.\n{verdict}"
-    return f"{text}\n  {line}" if line else text
