@@ -192,7 +192,7 @@ def test_a_claim_that_no_point_decides_fails():
 
 
 class Steered(nn.Module):
-    """A right norm that cannot be exported, so that no rule sees its eps: its control flow looks at values."""
+    """A right norm that cannot be exported, whose eps no rule sees: its control flow asks for values."""
 
     def __init__(self, inside):
         super().__init__()
