@@ -8,6 +8,7 @@ import torch
 
 from normgeom._types import AnyData, AnyWeight
 from normgeom.invariance import exact, graph, numeric, symbolic
+from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate, relative_change
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
@@ -82,7 +83,7 @@ def check(
         raise TypeError(f"dtype must be a floating-point torch dtype, such as torch.float32; got {dtype!r}.")
     generator = generator or torch.Generator().manual_seed(0)
     sizes = {"units": units, "inputs": inputs, "cases": cases}
-    numeric.check_arrays(weight, data)
+    check_arrays(weight, data)
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
     graphs = _Graphs(subject, weight, data, sizes)
@@ -163,7 +164,7 @@ class _Graphs:
 
     def at(self, transform: Any) -> graph.Graph | graph.NoGraph:
         """Return the graph at the sizes of the arrays given or of a transform; or why there is none."""
-        sizes = numeric.sizes_of(self.layer, self.weight, self.data, self.sizes)
+        sizes = sizes_of(self.layer, self.weight, self.data, self.sizes)
         drawn = Sizes.of(self.layer, transform, numeric.USUAL, **sizes).shapes(self.layer)
         shapes = tuple(
             size if array is None else tuple(array.shape)
@@ -240,7 +241,7 @@ def invariance_error(layer: Any, transform: Any, weight: AnyWeight, data: AnyDat
             f"Draw one with {transform.__name__}.sample(weight, data, generator=...)."
         )
     subject = as_layer(layer)
-    numeric.check_arrays(weight, data)
+    check_arrays(weight, data)
     return relative_change(evaluate(subject, weight, data), evaluate(subject, *act(transform, weight, data)))
 
 

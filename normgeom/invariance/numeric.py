@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
+from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
 from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
+from normgeom.invariance.own_rounding import is_own_rounding
 from normgeom.invariance.scales import broken_at_scales, only_signs
 from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
-from normgeom.layers import Layer, ModuleLayer, convolution_of
-from normgeom.norms import check_shapes
+from normgeom.layers import Layer, ModuleLayer
 
 USUAL = Sizes(units=5, inputs=4, cases=6)
 DRAWS = 3
@@ -23,6 +24,11 @@ UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a sm
 BLIND = 0.3  # a tolerance this large decides nothing
 LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
 NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
+
+SINGULAR = (
+    "numeric: the outputs change, and without eps there are none: a matrix of statistics is singular at this "
+    "size (more inputs and cases than units make it regular)"
+)
 
 Point = tuple[torch.Tensor, torch.Tensor]
 
@@ -78,7 +84,10 @@ def judge(
     ]
     confirmed = measured if wide == dtype else [_again(layer, m, generator, wide) for m in measured]
     worst = max(measured, key=_badness)
-    decided = _decide(layer, confirmed, generator, seen)
+    try:
+        decided = _decide(layer, confirmed, generator, seen)
+    except torch.linalg.LinAlgError:
+        decided = {"kind": Kind.UNDECIDED, "reason": SINGULAR}
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS) and wide == torch.float64 and bounds:
         far = broken_at_scales(layer, confirmed[0], generator, bounds, seen)
         decided = decided if far is None else _broken_at(far)
@@ -111,6 +120,9 @@ def _decide(
         return {"kind": Kind.UNDECIDED, "reason": reason}
     if only_signs(layer, worst, generator, seen):
         reason = "numeric: a statistic of 2 values: only a sign survives, so rounding and a fault look alike"
+        return {"kind": Kind.UNDECIDED, "reason": reason}
+    if worst.weight.dtype == torch.float64 and is_own_rounding(layer, worst, generator):
+        reason = f"numeric: {worst.error:.2g} is what rounding in the layer's own arithmetic makes"
         return {"kind": Kind.UNDECIDED, "reason": reason}
     degree, flips = _law(measured)
     return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": flips, "witness": worst.witness()}
@@ -174,54 +186,6 @@ def _point(
         for array, shape in zip(given, size.shapes(layer), strict=True)
     )
     return weight.to(device, dtype), data.to(device, dtype)
-
-
-def sizes_of(
-    layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None, asked: dict[str, int | None]
-) -> dict[str, int | None]:
-    """Return the sizes asked for with those of the arrays given; raise an error where they differ."""
-    known = {
-        "units": None if weight is None else weight.shape[0],
-        "inputs": _inputs(layer, weight, data),
-        "cases": None if data is None else data.shape[0],
-    }
-    for name, found in known.items():
-        if found is not None and asked.get(name) not in (None, found):
-            raise ValueError(f"{name}={asked[name]} was asked for, but the arrays given have {found} {name}.")
-    return asked | {k: v for k, v in known.items() if v is not None}
-
-
-def _inputs(layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None) -> int | None:
-    """The inputs of the arrays given: a weight has those of one group."""
-    if data is not None:
-        return data.shape[1]
-    return None if weight is None else weight.shape[1] * convolution_of(layer).groups
-
-
-def check_arrays(weight: torch.Tensor | None, data: torch.Tensor | None) -> None:
-    """Raise an error for arrays given that cannot be measured at, alone or together."""
-    for name, array in (("weight", weight), ("data", data)):
-        if array is not None:
-            check_array(name, array)
-    if weight is not None and data is not None and weight.ndim == data.ndim == 2:
-        check_shapes(weight, data)
-
-
-def check_array(name: str, array: torch.Tensor) -> None:
-    """Raise an error for an array that is not finite floats, of two axes or more."""
-    if not isinstance(array, torch.Tensor) or not array.is_floating_point():
-        kind = array.dtype if isinstance(array, torch.Tensor) else type(array).__name__
-        raise TypeError(f"{name} must be a floating-point torch tensor; got {kind}.")
-    if array.ndim < 2:
-        axes = "(units, inputs)" if name == "weight" else "(cases, inputs)"
-        raise ValueError(f"{name} must be {axes}; got shape {tuple(array.shape)}.")
-    bad = (~array.isfinite()).nonzero()
-    if len(bad):
-        at = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{name} must be finite; got {len(bad)} values that are not, first {array[at].item()} at {at}. "
-            "Remove or replace them."
-        )
 
 
 def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.dtype) -> str:

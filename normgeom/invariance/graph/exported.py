@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
-from normgeom.invariance.graph.decompositions import DECOMPOSITIONS
+from normgeom.invariance.graph.decompositions import DECOMPOSITIONS, WrittenOut
 from normgeom.layers import FunctionLayer, Layer, ModuleLayer
 from normgeom.layers.function_layer import WithNewWeight
 
@@ -73,8 +73,9 @@ class Graph:
 class _Traced(nn.Module):
     """A layer as a module of two arguments; its parameters and buffers are its own."""
 
-    def __init__(self, layer: Layer):
+    def __init__(self, layer: Layer, written_out: bool):
         super().__init__()
+        self._written_out = written_out
         self._layer = layer
         if isinstance(layer, FunctionLayer):
             self._layer = dataclasses.replace(layer, function=_called_forward(layer.function))
@@ -82,9 +83,10 @@ class _Traced(nn.Module):
             self.module = layer.module
 
     def forward(self, weight: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        if isinstance(self._layer, ModuleLayer):
-            return self._layer.apply(self.module, {}, weight, data)
-        return self._layer(weight, data)
+        with WrittenOut() if self._written_out else contextlib.nullcontext():
+            if isinstance(self._layer, ModuleLayer):
+                return self._layer.apply(self.module, {}, weight, data)
+            return self._layer(weight, data)
 
 
 def _called_forward(function: Any) -> Any:
@@ -140,16 +142,25 @@ def export(layer: Layer, weight: tuple[int, ...], data: tuple[int, ...]) -> Grap
     arguments = tuple(torch.empty(shape, dtype=torch.float64) for shape in (weight, data))
     try:
         with _silently():
-            program = torch.export.export(_Traced(layer), arguments, strict=False)
-            table = torch.export.default_decompositions()
-            table.update(DECOMPOSITIONS)
-            program = program.run_decompositions(table)
+            graph = _read(_program(layer, arguments))
     except FAILURES as why:
         raise NoGraph(f"{layer.name} cannot be exported: {_said(why)}{_raised_at(why)}") from why
-    graph = _read(program)
     graph.declared = _declared_eps(layer)
     _refuse_changing_buffers(graph)
     return graph
+
+
+def _program(layer: Layer, arguments: tuple[torch.Tensor, ...]) -> Any:
+    """Export, with functions written out where one compares values."""
+    try:
+        program = torch.export.export(_Traced(layer, False), arguments, strict=False)
+    except RuntimeError as why:
+        if "aten.equal" not in str(why):
+            raise
+        program = torch.export.export(_Traced(layer, True), arguments, strict=False)
+    table = torch.export.default_decompositions()
+    table.update(DECOMPOSITIONS)
+    return program.run_decompositions(table)
 
 
 def _read(program: Any) -> Graph:

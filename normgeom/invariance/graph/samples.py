@@ -1,6 +1,6 @@
 """Rational points and elements, and what a graph gives there before and after."""
 
-from collections.abc import Mapping
+import functools
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx
 
 from normgeom.invariance._points import NotExact, fractions, lifted_transform, scale_of_entries
 from normgeom.invariance.exact import rational_parameter
 from normgeom.invariance.graph.digits import Digits, objects
-from normgeom.invariance.graph.evaluate import evaluate
+from normgeom.invariance.graph.evaluate import Constants, evaluate
 from normgeom.invariance.graph.exported import Graph
 from normgeom.invariance.verdict import Witness
 
@@ -98,11 +97,16 @@ def element_at(
     return transform(rational_parameter(transform, shape, generator, simple))
 
 
+@functools.cache
+def _digits() -> Digits:
+    return Digits()
+
+
 def outputs_at(
-    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Mapping[fx.Node, float] | None = None
+    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Constants | None = None
 ) -> np.ndarray:
     """Return the outputs of a graph at a rational point, with 50 digits."""
-    digits = Digits()
+    digits = _digits()
     exact = (objects(np.frompyfunc(digits.number, 1, 1)(array)) for array in (weight, data))
     return evaluate(graph, digits, *exact, constants=constants)
 
@@ -114,7 +118,7 @@ def sample(
     data: np.ndarray,
     *,
     before: np.ndarray | None = None,
-    constants: Mapping[fx.Node, float] | None = None,
+    constants: Constants | None = None,
 ) -> Sample:
     """Return the outputs before and after an element acts; those before are taken if they are known."""
     before = outputs_at(graph, weight, data, constants=constants) if before is None else before

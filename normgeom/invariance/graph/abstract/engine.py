@@ -15,6 +15,7 @@ from normgeom._actions import Recenter, Rescale
 from normgeom.invariance.graph.abstract.axes import fresh
 from normgeom.invariance.graph.abstract.forms import DELTA, SHIFT, UNCHANGED, Form, Scaled, Shifted, Unknown
 from normgeom.invariance.graph.abstract.interpret import Answer, interpret
+from normgeom.invariance.graph.eps_places import said
 from normgeom.invariance.graph.exported import Graph, NoGraph
 from normgeom.invariance.graph.samples import shapes
 from normgeom.invariance.measure import size_of_summed_inputs
@@ -97,7 +98,7 @@ def form_of(action: Any, shape: tuple[int, ...], signed: bool) -> Form:
 
 def _invariant(graph: Graph, answers: list[Answer]) -> dict[str, Any]:
     """The verdict on unchanged outputs: up to eps where one meets what is scaled."""
-    places = "; ".join(dict.fromkeys(str(place) for answer in answers for place in answer.met))
+    places = said(place for answer in answers for place in answer.met)
     count = sum(node not in graph.inputs for node in graph.needed)
     text = f"by the rules of its {count} operators the outputs do not change" + (
         " at eps = 0" if places else ""

@@ -14,6 +14,7 @@ from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
 from normgeom.invariance.graph.exported import Graph, describe, operator
 
 REDUCES = ("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.linalg_vector_norm")
+ALONE = ("aten.add", "aten.sub", "aten.clamp", "aten.clamp_min", "aten.maximum")
 KEEPS_SINGLE = ("aten.unsqueeze", "getitem")
 COMPARES = tuple(f"aten.{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne"))
 
@@ -46,7 +47,7 @@ def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
             continue
         structure = pytree.tree_map_only(fx.Node, keys.__getitem__, (node.args, dict(node.kwargs)))
         keys[node] = ("node", numbered.setdefault((str(node.target), repr(structure)), len(numbered)))
-        if node in places and _adds_eps_alone(node) and _scaled(first := forms[node.all_input_nodes[0]]):
+        if node in places and _adds_eps_alone(places[node]) and _grows(first := forms[places[node].source]):
             met.append(places[node])
             forms[node] = first
         else:
@@ -55,10 +56,11 @@ def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
     return Answer(forms[graph.output], _shape(graph.output), met, single)
 
 
-def _adds_eps_alone(node: fx.Node) -> bool:
-    """Whether a node does no more than add an eps or bound by one: no factor, no upper bound, no new axes."""
-    alone = all(bound is None for bound in node.args[2:]) and not node.kwargs
-    return alone and _shape(node) == _shape(node.all_input_nodes[0])
+def _adds_eps_alone(p: EpsPlace) -> bool:
+    """Whether a node does no more than add an eps or bound by one: no upper bound, no new axes."""
+    if p.source is None or operator(p.node) not in ALONE:
+        return False
+    return all(bound is None for bound in p.node.args[2:]) and _shape(p.node) == _shape(p.source)
 
 
 def _meets_single(node: fx.Node, graph: Graph) -> bool:
@@ -75,8 +77,9 @@ def _meets_single(node: fx.Node, graph: Graph) -> bool:
     )
 
 
-def _scaled(form: Any) -> bool:
-    return isinstance(form, Scaled) and form != UNCHANGED
+def _grows(form: Any) -> bool:
+    """Whether a tensor grows with the scale, so that an eps added to it matters less and less."""
+    return isinstance(form, Scaled) and form.power > 0
 
 
 def _answer(node: fx.Node, forms: dict[fx.Node, Any], keys: dict[fx.Node, Any]) -> Any:
