@@ -9,7 +9,7 @@ import torch
 from normgeom.invariance import Verdict, check, graph, numeric
 from normgeom.invariance._points import NotExact, Sizes, fractions, lifted_transform
 from normgeom.invariance.graph.digits import NoValue, objects, precision
-from normgeom.invariance.graph.eps_places import eps_places
+from normgeom.invariance.graph.eps_places import eps_places, replaced
 from normgeom.invariance.graph.samples import sample
 from normgeom.invariance.verdict import settle
 from normgeom.layers import Layer, NormLayer
@@ -91,7 +91,7 @@ class Evidence:
         seen = self.graph(type(element))
         if isinstance(self.layer, NormLayer) or isinstance(seen, graph.NoGraph):
             return False
-        constants = {place.node: VANISHING for place in eps_places(seen)}
+        constants = replaced(eps_places(seen), VANISHING)
         exact = (objects(fractions(array)) for array in (weight, data))
         try:
             with precision():
