@@ -10,7 +10,7 @@ from scipy import optimize
 
 _DENOMINATOR = 12
 _GAP = 10.0
-_SEVERAL = 3
+_SEVERAL, _PAIR = 3, 2
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Exponents:
     unread: int
 
 
-def _never(vector: tuple[int, ...]) -> bool:
-    return False
+def _unknown(vector: tuple[int, ...]) -> float:
+    return 1.0
 
 
 def null_exponents(
@@ -39,7 +39,7 @@ def null_exponents(
     confirm: Callable[[tuple[int, ...]], bool],
     *,
     widths: Sequence[tuple[int, int]] | None = None,
-    by_unit: Callable[[tuple[int, ...]], bool] = _never,
+    misfit: Callable[[tuple[int, ...]], float] = _unknown,
     rounding: float = 1e-5,
     prepare: Callable[[Sequence[tuple[int, ...]]], None] | None = None,
 ) -> Exponents:
@@ -53,7 +53,8 @@ def null_exponents(
         confirm: whether a finite transform with these exponents leaves the function unchanged.
         widths: (units, inputs) of each block, inputs 0 for gains and biases. Of vectors of one size those are
             preferred that have fewer gains and biases, and whose units fit the inputs of what reads them.
-        by_unit: whether a vector may hold unit by unit; of vectors of one size those are preferred.
+        misfit: how far a vector is from one that holds unit by unit, 0 if it does; of vectors of one size
+            those that do are preferred.
         rounding: a singular value that may count as zero, and how far exponents may be from fractions.
         prepare: called with the vectors that `confirm` is asked about next, to try them at once.
 
@@ -69,9 +70,9 @@ def null_exponents(
     _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=len(slopes) < size)
     values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
     best = Exponents((), float(values[-1]), 0.0, 0)
-    taste = Taste(tuple(widths or [(1, 1)] * size), by_unit, rounding)
+    taste = Taste(tuple(widths or [(1, 1)] * size), misfit, rounding)
     for nullity in _nullities(values, rounding):
-        basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
+        basis = _by_units(integer_basis(directions[size - nullity :].T / lengths[:, None], taste), taste)
         oriented = sorted(map(taste.oriented, basis), key=lambda vector: np.flatnonzero(vector).tolist())
         if prepare is not None:
             prepare(oriented)
@@ -96,7 +97,7 @@ class Taste:
     """Which of two vectors is easier to read: ±1 only, few blocks, by unit, few gains, sizes that fit."""
 
     widths: tuple[tuple[int, int], ...]
-    by_unit: Callable[[tuple[int, ...]], bool] = _never
+    misfit: Callable[[tuple[int, ...]], float] = _unknown
     rounding: float = 1e-5
 
     def cost(self, vector: tuple[int, ...]) -> tuple[int, ...]:
@@ -104,10 +105,10 @@ class Taste:
         used = [k for k, x in enumerate(vector) if x]
         large, total = sum(abs(x) > 1 for x in vector), sum(map(abs, vector))
         gains = sum(self.widths[k][1] == 0 for k in used)
-        size = large, len(used), total, not self.by_unit(vector), gains
+        size = large, len(used), total, int(self.misfit(vector) > 0), gains
         if self._is_stream(vector):
             return *size, 0, 0, -sum(used), *vector
-        return *size, self._misfit(vector), used[-1] - used[0], sum(used), *vector
+        return *size, self._sizes_beyond_one(vector), used[-1] - used[0], sum(used), *vector
 
     def _is_stream(self, vector: tuple[int, ...]) -> bool:
         """Whether all goes one way, up to the gain and bias of the norm that reads it last."""
@@ -122,7 +123,7 @@ class Taste:
         )
         return tuple(-x for x in vector) if balance < 0 else vector
 
-    def _misfit(self, vector: tuple[int, ...]) -> int:
+    def _sizes_beyond_one(self, vector: tuple[int, ...]) -> int:
         """How many sizes there are beyond one: units of the writing side, inputs of the reading side."""
         up, down = ([k for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1))
         return min(self._sizes(up, down), self._sizes(down, up)) - 1
@@ -153,6 +154,28 @@ def integer_basis(null: np.ndarray, taste: Taste) -> list[tuple[int, ...]]:
     for _ in range(3):
         pool |= _sums(_sparsest(list(pool), len(rows), taste))
     return _sparsest(list(pool), len(rows), taste)
+
+
+def _by_units(basis: Sequence[tuple[int, ...]], taste: Taste) -> list[tuple[int, ...]]:
+    """The basis with vectors brought to hold unit by unit, by adding pairs of it that keep their size."""
+    pairs = [np.asarray(vector) for vector in basis if sum(map(bool, vector)) == 2]
+    return [_nearer(vector, pairs, taste) for vector in basis]
+
+
+def _nearer(vector: tuple[int, ...], pairs: Sequence[np.ndarray], taste: Taste) -> tuple[int, ...]:
+    """A vector after steps that each bring it nearer, or itself if they do not lead to the end."""
+    start, size = vector, sum(map(bool, vector))
+    left = taste.misfit(vector)
+    while left and size > _PAIR:
+        sums = [np.asarray(vector) + sign * pair for pair in pairs for sign in (1, -1)]
+        near = [
+            tuple(map(int, one)) for one in sums if np.count_nonzero(one) == size and np.abs(one).max() == 1
+        ]
+        best = min(near, key=taste.misfit, default=vector)
+        if taste.misfit(best) >= left:
+            break
+        vector, left = best, taste.misfit(best)
+    return start if left else vector
 
 
 def _reduced_echelon(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:

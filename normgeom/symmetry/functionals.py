@@ -69,17 +69,16 @@ def gradients_at(
         outputs = probe.outputs(leaves)
     sketch = Sketch(outputs, count, probe.generator)
 
-    def gradients() -> Iterator[dict[str, Tensor | None]]:
-        for k in range(sketch.count):
-            pairs = list(zip(outputs, sketch.cotangents(k), strict=True))
-            taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
-            found: Sequence[Tensor | None] = [None] * len(leaves)
-            if taken:
-                probe.backwards += 1
-                roots, weights = zip(*taken, strict=True)
-                found = torch.autograd.grad(
-                    roots, list(leaves.values()), weights, allow_unused=True, retain_graph=True
-                )
-            yield dict(zip(leaves, found, strict=True))
+    def gradient(k: int) -> dict[str, Tensor | None]:
+        pairs = zip(outputs, sketch.cotangents(k), strict=True)
+        taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
+        if not taken:
+            return dict.fromkeys(leaves)
+        probe.backwards += 1
+        roots, weights = zip(*taken, strict=True)
+        own = list(leaves.values())
+        found = torch.autograd.grad(roots, own, weights, allow_unused=True, retain_graph=True)
+        return dict(zip(leaves, found, strict=True))
 
-    return sketch, gradients()
+    # Nothing here holds on to a gradient, which is as large as the model.
+    return sketch, map(gradient, range(sketch.count))

@@ -55,12 +55,12 @@ def joint_scales(
         return deviations[vector] <= trial.tolerance * max(1, max(map(abs, vector)))
 
     @cache
-    def by_unit(vector: tuple[int, ...]) -> bool:
-        return bool(slopes.units.ways(_named(blocks, vector), free))
+    def misfit(vector: tuple[int, ...]) -> float:
+        return slopes.units.misfit(_named(blocks, vector), free)
 
     radial = _rows_of_one_size(slopes.radial[:, columns])
     exponents = null_exponents(
-        radial, confirm, widths=widths, by_unit=by_unit, rounding=rounding_of(trial), prepare=try_all
+        radial, confirm, widths=widths, misfit=misfit, rounding=rounding_of(trial), prepare=try_all
     )
     return [Found(Move.SCALE, _named(blocks, v), deviations[v]) for v in exponents.vectors], exponents
 

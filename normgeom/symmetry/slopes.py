@@ -19,6 +19,7 @@ from normgeom.symmetry.differences import GradientCheck
 from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at, plan
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
+from normgeom.symmetry.span import Span
 from normgeom.symmetry.unitwise import UnitSlopes, unit_slopes
 
 _POINTS_WITH_FIELDS = 2
@@ -102,7 +103,7 @@ class _Terms:
 class Collector:
     """Reduces gradients, one after the other, to the numbers of `Slopes`."""
 
-    def __init__(self, blocks: Sequence[Partition], parts: Sequence[Partition]) -> None:
+    def __init__(self, blocks: Sequence[Partition], parts: Sequence[Partition], unit: float) -> None:
         self.blocks = blocks
         self.parts_of: dict[str, list[Partition]] = {}
         for part in parts:
@@ -110,6 +111,7 @@ class Collector:
         self.rows: dict[str, list[list[float]]] = {name: [] for name in _ROWS}
         self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
         self.parts = {part: PartSlopes() for part in parts}
+        self._span, self._rounding, self._reach = Span(unit**0.5), unit**0.75, np.zeros(len(blocks))
         self._weights = weights_of_biases(blocks)
         self.gradient_error = math.inf
         self._before = self._at_point = 0
@@ -161,6 +163,10 @@ class Collector:
         for name, row in rows.items():
             if row:
                 self.rows[name].append(row)
+        if detailed:
+            self._reach = np.maximum(self._reach, rows["reach"])
+        radial = np.asarray(rows["radial"])
+        self._span.add(np.where(np.abs(radial) > self._rounding * self._reach, radial, 0.0))
 
     def _add_all_parts(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
         for name, parts in self.parts_of.items():
@@ -202,12 +208,9 @@ class Collector:
             before = found.slopes.get(move)
             found.slopes[move] = _array(size) if before is None else np.maximum(before, _array(size))
 
-    def is_saturated(self, unit: float) -> bool:
-        """Whether the last few rows have added nothing to the rank of the radial slopes."""
-        rows = np.asarray(self.rows["radial"])
-        columns = rows / np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
-        values = np.linalg.svd(columns, compute_uv=False)
-        return int((values > unit**0.5 * values[0]).sum()) <= len(rows) - EXTRA_ROWS
+    def is_saturated(self) -> bool:
+        """Return whether a few rows of radial slopes have added nothing to their rank."""
+        return self._span.idle >= EXTRA_ROWS
 
     def slopes(self, probe: Probe, sketch: Sketch) -> Slopes:
         """Return what was collected; the sketch is that of the last point."""
@@ -260,19 +263,37 @@ def measure_slopes(
         differentiable: whether to take the gradients.
         tick: called after every functional.
     """
-    collector = Collector(blocks, parts)
+    collector = Collector(blocks, parts, probe.unit)
     for point, count in enumerate(plan(len(blocks), outputs, collector.fields_needed)):
         move_to_point(point)
-        collector.begin()
-        sketch, gradients = gradients_at(probe, count, differentiable=differentiable)
-        check = GradientCheck(probe) if point == 0 else None
-        for gradient in gradients:
-            collector.add(probe.parameters, gradient, early=point < _POINTS_WITH_FIELDS)
-            if check is not None:
-                check.add(gradient)
-            tick()
-            if point >= _POINTS_WITH_FIELDS and collector.is_saturated(probe.unit):
-                return collector.slopes(probe, sketch)
-        if check is not None:
-            collector.gradient_error = check.error(sketch) if differentiable else math.inf
+        sketch, enough = _measure_at(collector, probe, point, count, differentiable, tick)
+        if enough:
+            break
     return collector.slopes(probe, sketch)
+
+
+def _measure_at(
+    collector: Collector,
+    probe: Probe,
+    point: int,
+    count: int,
+    differentiable: bool,
+    tick: Callable[[], None],
+) -> tuple[Sketch, bool]:
+    """Take in the functionals at one point; whether no more are needed."""
+    early = point < _POINTS_WITH_FIELDS
+    collector.begin()
+    sketch, gradients = gradients_at(probe, count, differentiable=differentiable)
+    check = GradientCheck(probe) if point == 0 else None
+    for gradient in gradients:
+        collector.add(probe.parameters, gradient, early=early)
+        if check is not None:
+            check.add(gradient)
+        del gradient  # the next one would be held beside it
+        tick()
+        if not early and collector.is_saturated():
+            return sketch, True
+    if check is not None and differentiable:
+        del gradients  # with the graph
+        collector.gradient_error = check.error(sketch)
+    return sketch, False

@@ -160,13 +160,23 @@ class UnitSlopes:
         layout = Layout("unit", {**axes, **dict(whole.keys())}, size, 0)
         return [(full, layout)] if self._has_none(full, layout) else []
 
+    def misfit(self, exponents: Mapping[Partition, int], free: Sequence[Partition]) -> float:
+        """Return 0 if the slopes allow a layout by unit, else how far they are from one, at most 1."""
+        if self.ways(exponents, free):
+            return 0.0
+        return min((self._left(exponents, layout) for layout in layouts(self.model, exponents)), default=1.0)
+
     def _has_none(self, exponents: Mapping[Partition, int], layout: Layout) -> bool:
+        return self._left(exponents, layout) <= self.tolerance
+
+    def _left(self, exponents: Mapping[Partition, int], layout: Layout) -> float:
+        """The largest slope of a unit, relative to the largest of what adds up to it."""
         parts = [
             power * layout.gather(self.slopes[block, layout.axes[block]], block)
             for block, power in exponents.items()
         ]
-        size = np.sum(np.abs(parts), axis=0).max(initial=0.0)
-        return bool(size > 0 and np.abs(np.sum(parts, axis=0)).max() <= self.tolerance * size)
+        size = np.linalg.norm(np.sum(np.abs(parts), axis=0))
+        return float(np.linalg.norm(np.sum(parts, axis=0)) / size) if size else 1.0
 
 
 def unit_slopes(block: Partition, value: Tensor, slope: Tensor) -> Iterator[tuple[int, np.ndarray]]:
