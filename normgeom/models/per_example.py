@@ -50,8 +50,8 @@ def per_example_gradients(core: Recurrent, x: Any, cotangent: Any, *, state: Any
     if not isinstance(core, Recurrent):
         raise TypeError(f"the core must be a recurrent layer of normgeom; got {type(core).__name__}.")
     _check_cases(x)
-    own, tapped = twin(core), TappedCells()
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        own, tapped = twin(core), TappedCells()
         outputs, _ = own(x, state, taps=tapped)
         each = tapped.gradients(*_paired(outputs, cotangent))
         found = _in_parameters(each, tapped.tensors, dict(own.named_parameters()))
@@ -72,6 +72,8 @@ def _paired(outputs: Any, cotangent: Any) -> tuple[torch.Tensor, torch.Tensor]:
             f"the cotangent must be of the outputs' kind, {type(outputs).__name__}; "
             f"got {type(cotangent).__name__}."
         )
+    if not isinstance(cotangent, PackedSequence | torch.Tensor):
+        raise TypeError(f"the cotangent must be a tensor; got {type(cotangent).__name__}.")
     if isinstance(outputs, PackedSequence):
         outputs, cotangent = outputs.data, cotangent.data
     if outputs.shape != cotangent.shape:

@@ -3,7 +3,6 @@
 The cell of layer k is the submodule `layer{k}`, that of the reverse direction `layer{k}_reverse`.
 """
 
-import math
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from normgeom.models.arguments import as_sizes, as_states, check_dtype, check_state
+from normgeom.models.arguments import as_sizes, as_states, check_dropout, check_like, check_state
 from normgeom.models.cell import Cell, State
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.computed import as_computed
@@ -47,8 +46,7 @@ class Recurrent(nn.Module):
         input_size, hidden_size, num_layers = as_sizes(
             input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
         )
-        if not (math.isfinite(dropout) and 0 <= dropout <= 1):
-            raise ValueError(f"dropout must be a probability from 0 to 1; got {dropout}.")
+        check_dropout(dropout)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
         self._names = [[f"layer{k}", *[f"layer{k}_reverse"] * bool(bidirectional)] for k in range(num_layers)]
@@ -140,13 +138,13 @@ class Recurrent(nn.Module):
         shape = shape if sequence.batched else (layers, self.hidden_size)
         weight = next(first.parameters())
         if state is None:
-            check_dtype(weight.dtype, input=sequence.values)
+            check_like(weight, input=sequence.values)
             zero = torch.zeros(shape, device=weight.device, dtype=weight.dtype)
             return (zero,) * (2 if first.has_cell_state else 1)
         states = as_states(state, first.has_cell_state)
         for name, value in zip(("h", "c"), states, strict=False):
             check_state(name, value, shape)
-        check_dtype(weight.dtype, input=sequence.values, **dict(zip(("h", "c"), states, strict=False)))
+        check_like(weight, input=sequence.values, **dict(zip(("h", "c"), states, strict=False)))
         return states
 
     def extra_repr(self) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import normgeom as ng
 from normgeom.models import from_torch, to_torch
@@ -174,6 +175,48 @@ def test_parameters_drawn_from_a_generator_are_the_same_again(generator):
     first.reset_parameters(generator=generator)
     second.reset_parameters(generator=generator.manual_seed(0))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("slot", ["weight_ih_l0", "bias_ih_l0"])
+def test_weights_that_torch_computes_are_not_converted(slot):
+    lstm = nn.LSTM(3, 4)
+    prune.l1_unstructured(lstm, slot, 2)
+    with pytest.raises(ValueError, match=f"must be a parameter of its own; {slot} are not. Pruning is"):
+        from_torch(lstm)
+
+
+@pytest.mark.parametrize(("part", "slot"), [("layer0", "weight_input"), ("layer0.norm_input", "bias")])
+def test_weights_that_a_cell_computes_are_not_converted(part, slot):
+    lstm = from_torch(nn.LSTM(3, 4))
+    prune.l1_unstructured(lstm.get_submodule(part), slot, 2)
+    with pytest.raises(ValueError, match=f"must be a parameter of its own; {part}.{slot} are not. Pruning"):
+        to_torch(lstm)
+
+
+def test_the_other_device_is_named():
+    model, x = ng.LNLSTM(5, 6), torch.ones(7, 3, 5)
+    with pytest.raises(ValueError, match="input must be on the device of the weights, cpu; got meta"):
+        model(x.to("meta"))
+    with pytest.raises(ValueError, match="h must be on the device of the weights, cpu; got meta"):
+        model(x, (torch.zeros(1, 3, 6, device="meta"),) * 2)
+    with pytest.raises(ValueError, match="input must be on the device of the weights, cpu; got meta"):
+        model.layer0(x[0].to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"dropout": "half"}, ValueError, "dropout must be a probability from 0 to 1; got 'half'"),
+        ({"eps": None}, ValueError, "eps must be a finite number of at least 0; got None"),
+        ({"initial_gain": "1"}, ValueError, "initial_gain must be a finite number; got '1'"),
+        ({"dtype": torch.int64}, TypeError, r"real floating-point numbers; got torch\.int64"),
+        ({"dtype": torch.complex64}, TypeError, r"real floating-point numbers; got torch\.complex64"),
+    ],
+    ids=str,
+)
+def test_options_that_are_no_numbers(options, kind, message):
+    with pytest.raises(kind, match=message):
+        ng.LNLSTM(5, 6, **options)
 
 
 def test_sigma_is_what_the_norm_divides_by():

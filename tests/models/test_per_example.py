@@ -70,6 +70,16 @@ def test_wrong_arguments_are_named():
     packed = pack_padded_sequence(draw(3, 2, 5), torch.tensor([3, 2]))
     with pytest.raises(TypeError, match="the cotangent must be of the outputs' kind, PackedSequence"):
         per_example_gradients(model, packed, draw(3, 2, 6))
+    with pytest.raises(TypeError, match="the cotangent must be a tensor; got ndarray"):
+        per_example_gradients(model, draw(3, 2, 5), draw(3, 2, 6).numpy())
+
+
+def test_no_mode_of_the_caller_s_takes_the_gradients_away():
+    model, x, cotangent = core(ng.LNLSTM), draw(3, 2, 5), draw(3, 2, 6)
+    wanted = per_example_gradients(model, x, cotangent)
+    with torch.inference_mode():
+        found = per_example_gradients(model, x, cotangent)
+    assert apart(found, wanted) == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*_norm.*:FutureWarning")
