@@ -1,5 +1,6 @@
 """The public calls: check a row, measure one error, assert one invariance."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from normgeom.invariance import exact, graph, numeric, symbolic
 from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate, relative_change
+from normgeom.invariance.remarks import of_gradient, point_of, remarks
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
 from normgeom.invariance.verdict import Kind, Verdict, settle
 from normgeom.invariance.verdict import subject as verdict_subject
@@ -103,9 +105,16 @@ def check(
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
             verdict = ENGINES[name](subject, transform, generator=fork, **options.get(name, {}))
             said.append(graph.without_rounding(verdict, seen) if name in ON_GRAPHS else verdict)
-        return settle(said)
+        verdict = settle(said)
+        if verdict.holds and "numeric" in names and not isinstance(subject, NormLayer):
+            said_of_gradient = of_gradient(subject, transform, point_of(subject, sizes), seen)
+            reason = "; ".join(filter(None, [verdict.reason, said_of_gradient]))
+            verdict = dataclasses.replace(verdict, reason=reason)
+        return verdict
 
-    return InvarianceRow(subject.name, tuple(cell(t) for t in actions))
+    cells = tuple(cell(t) for t in actions)
+    seen = next(iter(graphs.known.values()), None)
+    return InvarianceRow(subject.name, cells, remarks(subject, seen, sizes))
 
 
 def _actions(transforms: Any) -> list[Any]:

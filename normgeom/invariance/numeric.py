@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from normgeom.invariance._arrays import check_arrays, sizes_of
-from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
+from normgeom.invariance._points import DEGREES, Sizes, as_degree, scale_of_entries, simple_degree
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
 from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
 from normgeom.invariance.own_rounding import is_own_rounding
@@ -150,23 +150,38 @@ def _same_within_rounding(narrow: list[Measurement], wide: list[Measurement]) ->
     )
 
 
-def _law(measured: list[Measurement]) -> tuple[int | None, bool]:
-    """Return the integer k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
-    laws = [_degrees(m) for m in measured]
-    found = next((k for k in DEGREES if all(k in d for d in laws)), None)
+def _law(measured: list[Measurement]) -> tuple[int | float | None, bool]:
+    """Return the k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
+    among = (*DEGREES, *_measured_degree(measured[0]))
+    found = next((k for k in among if all(_follows(m, k) for m in measured)), None)
     flips = any(bool((m.before.double() * m.after.double() < 0).any()) for m in measured)
     return found, found is not None and flips
 
 
-def _degrees(m: Measurement) -> set[int]:
-    """The integers k with `|f'| = |delta|^k |f|` in every entry of one draw."""
+def _sizes(m: Measurement) -> torch.Tensor | None:
+    """The |delta| that every entry of the outputs meets, None if the action is no scale of them."""
     scale = scale_of_entries(m.element, tuple(m.before.shape)) if m.before.ndim >= 2 else None
-    if scale is None:
-        return set()
-    delta = torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
+    return None if scale is None else torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
+
+
+def _measured_degree(m: Measurement) -> list[int | float]:
+    """The simple fraction nearest to the power of delta in a typical entry, none if nothing tells."""
+    delta = _sizes(m)
+    if delta is None:
+        return []
+    powers = (m.after.double() / m.before.double()).abs().log() / delta.log()
+    powers = powers[powers.isfinite()]
+    return [as_degree(simple_degree(float(powers.median())))] if powers.numel() else []
+
+
+def _follows(m: Measurement, k: int | float) -> bool:
+    """Whether `|f'| = |delta|^k |f|` in every entry of one draw."""
+    delta = _sizes(m)
+    if delta is None:
+        return False
     before, after = m.before.double().abs(), m.after.double().abs()
-    off = {k: ((delta**k * before - after).abs(), LAW * delta**k * before if k else 0.0) for k in DEGREES}
-    return {k for k, (change, blur) in off.items() if bool((change <= m.allowed * delta**k + blur).all())}
+    change, blur = (delta**k * before - after).abs(), LAW * delta**k * before if k else 0.0
+    return bool((change <= m.allowed * delta**k + blur).all())
 
 
 def _point(

@@ -153,13 +153,3 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: distances,
 }
 FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.cov: covariance, Tensor.cov: covariance}
-
-
-class WrittenOut(torch.overrides.TorchFunctionMode):
-    """Calls of `FUNCTIONS` replaced by what they are, while a layer is exported."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Call the function that stands for another."""
-        return FUNCTIONS.get(func, func)(*args, **(kwargs or {}))

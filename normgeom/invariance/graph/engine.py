@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from normgeom.invariance._points import DEGREES, NotExact
+from normgeom.invariance._points import NotExact
 from normgeom.invariance.graph.bounds import bounds_but_eps
 from normgeom.invariance.graph.digits import NoValue, precision
 from normgeom.invariance.graph.eps_places import EpsPlace, eps_places, replaced, said
@@ -20,7 +20,7 @@ from normgeom.invariance.graph.fading import broken_by_eps_alone, change_with
 from normgeom.invariance.graph.samples import SAME, Sample, element_at, outputs_at, rational_point, sample
 from normgeom.invariance.measure import size_of_summed_inputs
 from normgeom.invariance.scales import scales_at
-from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
+from normgeom.invariance.verdict import Kind, Proof, Verdict, law, subject
 from normgeom.layers import Layer
 
 POINTS = 3
@@ -141,14 +141,27 @@ def _broken(graph: Graph, transform: Any, here: Sample, generator: torch.Generat
             f"graph: the outputs change by {here.change:.1g}, as a rounded constant of the code may make them"
         )
         return {"kind": Kind.UNDECIDED, "reason": reason}
-    degree = next((k for k in DEGREES if here.follows(k)), None)
+    degree = here.degree
     simple = _simple(graph, transform, generator) if size(graph) < CHEAP else None
     return {
         "kind": Kind.NOT_INVARIANT,
         "degree": degree,
         "flips": degree is not None and here.flips,
         "witness": (simple or here).witness(),
+        "reason": _degree_without_eps(graph, here) if degree is None else "",
     }
+
+
+def _degree_without_eps(graph: Graph, here: Sample) -> str:
+    """The law that the outputs follow but for an eps, in words; an empty string if there is none."""
+    places = eps_places(graph) if scales(here.element) else []
+    try:
+        bare = sample(graph, here.element, here.weight, here.data, constants=replaced(places, 0.0))
+    except NoValue:
+        return ""
+    return (
+        "" if not places or not bare.degree else f"at eps = 0 the outputs are {law(bare.degree, bare.flips)}"
+    )
 
 
 def scales(element: Any) -> bool:

@@ -15,7 +15,7 @@ from torch import fx
 
 from normgeom.invariance.graph.constants import constant_of
 from normgeom.invariance.graph.exported import Graph, operator, place
-from normgeom.invariance.graph.inverting import only_under_roots
+from normgeom.invariance.graph.inverting import is_root, only_under_roots
 from normgeom.invariance.graph.observed import is_statistic, observed
 
 LARGEST = 1e-2  # a larger one counts where the layer declares it
@@ -62,7 +62,8 @@ class EpsPlace:
     def __str__(self) -> str:
         """The eps with its place, `+ eps (1e-05), my_norm.py:14`."""
         what = "bound by eps" if self.bounds else "+ eps"
-        return f"{what} ({self.value:.6g}), {place(self.node)}"
+        outside = ", outside the root" if not self.bounds and is_root(self.source) else ""
+        return f"{what} ({self.value:.6g}), {place(self.node)}{outside}"
 
 
 def said(places: Iterable[EpsPlace]) -> str:

@@ -11,6 +11,9 @@ ROOTS = (
     "aten._linalg_eigh", "aten._linalg_svd", "aten.linalg_cholesky_ex", "aten._linalg_solve_ex", "aten.hypot",
 )  # fmt: skip
 
+PASSES = ("aten.view", "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.clone", "aten.alias",
+          "aten.mul", "aten.div", "aten._to_copy", "aten.reshape")  # fmt: skip
+
 
 def only_under_roots(graph: Graph, node: fx.Node) -> bool:
     """Return whether every way from a node to the outputs goes through a root or a division by it."""
@@ -38,6 +41,16 @@ def inverts(node: fx.Node, source: fx.Node) -> bool:
     if name == "aten.linalg_solve_triangular":
         return source is node.args[0]
     return name in ROOTS
+
+
+def is_root(node: Any) -> bool:
+    """Return whether a node is a root or a length, up to factors and its shape."""
+    while isinstance(node, fx.Node) and operator(node) in PASSES:
+        node = node.args[0]
+    if not isinstance(node, fx.Node):
+        return False
+    half = operator(node) == "aten.pow" and node.args[1] == 0.5
+    return bool(half) or operator(node) in ("aten.sqrt", "aten.linalg_vector_norm")
 
 
 def _is_root(exponent: Any) -> bool:

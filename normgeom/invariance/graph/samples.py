@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from normgeom.invariance._points import NotExact, fractions, lifted_transform, scale_of_entries
+from normgeom.invariance._points import (
+    NotExact,
+    as_degree,
+    fractions,
+    lifted_transform,
+    scale_of_entries,
+    simple_degree,
+)
 from normgeom.invariance.exact import rational_parameter
 from normgeom.invariance.graph.digits import Digits, objects
 from normgeom.invariance.graph.evaluate import Constants, evaluate
@@ -36,18 +43,22 @@ class Sample:
         typical = sorted(v for v, _ in moving)[len(moving) // 2] if moving else 0
         return float(max((off / (max(v, typical) or 1) for v, off in moving), default=0))
 
-    def follows(self, degree: int) -> bool:
-        """Whether `|f'| = |delta|^degree |f|` in every entry."""
+    @property
+    def degree(self) -> int | float | None:
+        """The k with `|f'| = |delta|^k |f|` in every entry, a whole number or a simple fraction."""
         scale = scale_of_entries(self.element, self.before.shape) if self.before.ndim > 1 else None
         if scale is None:
-            return False
-        powers = (abs(Fraction(s)) ** degree for s in scale.ravel())
-        scaled = (
-            abs(v) * p.numerator / p.denominator for (v, _), p in zip(self._pairs(), powers, strict=True)
-        )
-        return all(
-            abs(abs(w) - v) <= SAME * (1 + abs(w)) for v, (_, w) in zip(scaled, self._pairs(), strict=True)
-        )
+            return None
+        sizes = [
+            Decimal(s.numerator) / Decimal(s.denominator) for s in (abs(Fraction(s)) for s in scale.ravel())
+        ]
+        known = [(s, abs(v), abs(w)) for s, (v, w) in zip(sizes, self._pairs(), strict=True)]
+        telling = next((row for row in known if row[0] != 1 and row[1] and row[2]), None)
+        if telling is None:
+            return None
+        k = simple_degree(float((telling[2] / telling[1]).ln() / telling[0].ln()))
+        follows = all(abs(w - v * s ** _decimal(k)) <= SAME * (1 + w) for s, v, w in known)
+        return as_degree(k) if follows else None
 
     @property
     def flips(self) -> bool:
@@ -65,6 +76,10 @@ class Sample:
 
     def _pairs(self) -> Any:
         return zip(self.before.ravel(), self.after.ravel(), strict=True)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def shapes(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:

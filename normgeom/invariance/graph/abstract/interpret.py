@@ -14,6 +14,7 @@ from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
 from normgeom.invariance.graph.exported import Graph, describe, operator
 
 REDUCES = ("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.linalg_vector_norm")
+SUMS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.convolution")
 ALONE = ("aten.add", "aten.sub", "aten.clamp", "aten.clamp_min", "aten.maximum")
 KEEPS_SINGLE = ("aten.unsqueeze", "getitem")
 COMPARES = tuple(f"aten.{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne"))
@@ -27,6 +28,7 @@ class Answer:
     shape: tuple[int, ...]
     met: list[EpsPlace] = field(default_factory=list)
     single: bool = False
+    still_moved: str = ""
 
 
 def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
@@ -53,7 +55,21 @@ def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
         else:
             forms[node] = _answer(node, forms, keys)
     single = any(_meets_single(node, graph) and forms[node] != UNCHANGED for node in graph.needed)
-    return Answer(forms[graph.output], _shape(graph.output), met, single)
+    return Answer(forms[graph.output], _shape(graph.output), met, single, _still_moved(graph, forms))
+
+
+def _still_moved(graph: Graph, forms: dict[fx.Node, Any]) -> str:
+    """The last operator that could have taken the action away and has not, else the one that passes it on."""
+
+    def moving(node: fx.Node) -> list[fx.Node]:
+        return [source for source in node.all_input_nodes if forms[source] != UNCHANGED]
+
+    moved = [node for node in graph.needed if node not in graph.inputs and forms[node] != UNCHANGED]
+    meeting = [node for node in moved if len(set(moving(node))) > 1]
+    summing = [node for node in moved if operator(node) in SUMS and moving(node)]
+    how = "and stay so after" if meeting else "and nothing takes that away after"
+    last = (meeting or summing or moved)[-1:]
+    return f"{how} {describe(last[0])}" if last else "as they come"
 
 
 def _adds_eps_alone(p: EpsPlace) -> bool:
