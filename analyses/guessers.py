@@ -216,7 +216,7 @@ alone, or together with others by one factor? The map (`ng.scan`) decides that o
 * **{COSINE}**: `|cos(w, ∇)| < {DELTA}/√dim` on a minibatch's gradient, for all slices along the first axis,
   or else for the whole tensor (AdamP, Heo et al. 2021); asked at {count} minibatches of a short
   training in float32. Counts are means over these. Vectors are not asked about.
-* **{AXES}**: every matrix decays, no vector does (nanoGPT and many after it).
+* **{AXES}**: every matrix decays, no vector does (A. Karpathy's GPT, and many after it).
 * **{NAME}**: decay by names (as in BERT's training, and many after it).
 
 A *false positive* is taken for free and is not free by itself: there decay, or a projection of the step,
