@@ -185,7 +185,8 @@ class SymmetryMap:
         """
         cells = self.cells(folded=True)
         widths = [max(len(row[k]) for row in (HEADER, *cells)) for k in range(len(HEADER))]
-        lines = [report.to_text(HEADER, cells, width=min(max(sum(widths) + 2 * len(widths), 110), 160))]
+        table = report.to_text(HEADER, cells, width=min(max(sum(widths) + 2 * len(widths), 110), 160))
+        lines = [line.rstrip() for line in table.strip("\n").splitlines() if line.strip()]
         for rule, each in joint_shown(self, folded=True):
             one = (*self.joint, *self.joint_shifts)[each.place]
             lines.append(f"{rule}: {dataclasses.replace(one, exponents=each.exponents).label}")
