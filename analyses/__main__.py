@@ -30,6 +30,8 @@ ALL = (
     "scale_lr_equivalence",
     "conservation",
     "symmetry_conservation",
+    "guessers",
+    "symmetry_atlas",
     "angular_update",
     "placement_ablation",
     "gain_init",

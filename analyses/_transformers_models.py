@@ -40,7 +40,7 @@ NAMES = {
     "BertForMaskedLM": "BERT",
     "T5ForConditionalGeneration": "T5",
     "ViTForImageClassification": "ViT",
-    "ResNetForImageClassification": "ResNet",
+    "ResNetForImageClassification": "ResNet-50",
     "ConvNextForImageClassification": "ConvNeXt",
 }
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from normgeom.dynamics.laws import LawReport
-from normgeom.dynamics.laws.check import StepSeen
+from normgeom.dynamics.laws.check import StepSeen, shortened
 from normgeom.dynamics.quantities import Law, laws_of_map, laws_of_views
 from normgeom.dynamics.steps import Steps
 from normgeom.optimizers.rules import group_of, rule_of
@@ -151,7 +151,9 @@ class Conservation:
 
     def __repr__(self) -> str:
         """Return the quantities as a table, and what was left out."""
-        table = str(self.quantities().to_string(index=False))
+        frame = self.quantities()
+        frame["block"] = frame["block"].map(shortened)
+        table = str(frame.to_string(index=False))
         return "\n".join([table, *(f"left out: {one}" for one in self.left_out)])
 
     def _buffer(self, value: nn.Parameter) -> Tensor | None:

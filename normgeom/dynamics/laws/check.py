@@ -1,5 +1,6 @@
 """What a law predicted, what was measured, and whether that is within rounding."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -66,8 +67,19 @@ class LawReport:
     def __repr__(self) -> str:
         """Return the table."""
         frame = self.to_frame().drop(columns="quantity")
+        frame["block"] = frame["block"].map(shortened)
         frame["holds"] = frame["holds"].map({True: "yes", False: "NO", None: "-"})
         return str(frame.to_string(index=False, float_format="{:.4g}".format))
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a label or a sum for a table, its middle left out where it would crowd out the rest.
+
+    >>> shortened("a.weight^+1 b.weight^+1 c.weight^-1", 24)
+    'a.weight^+1 … c.weight^-1'
+    """
+    words = re.split(r"(?<!,) ", text)
+    return text if len(text) <= most or len(words) < 3 else f"{words[0]} … {words[-1]}"
 
 
 @dataclass(frozen=True)
