@@ -15,7 +15,7 @@ from normgeom.dynamics.laws.check import (
     settings_seen,
 )
 from normgeom.dynamics.laws.history import History
-from normgeom.dynamics.laws.terms import Rates, Term, block_names, decay_of, seen_by, stacked, written
+from normgeom.dynamics.laws.terms import Rates, Term, block_names, decay_of, seen_by, written
 from normgeom.dynamics.rules import SGDRule
 
 _DOUBLE = torch.finfo(torch.float64).eps
@@ -66,8 +66,8 @@ class NormGrowth:
 
     def _products(self, seen: Sequence[StepSeen]) -> dict[str, Tensor]:
         """The sums over terms that the law is made of, (parts,), and the terms' products, (terms, parts)."""
-        found = {name: stacked(self.terms, lambda k, term, name=name: _product(term, seen[k], name))  # type: ignore[misc]
-                 for name in ("ww", "gg", "gw", "mg", "mw", "mm", "aa")}  # fmt: skip
+        each = [_products_of(term, step) for term, step in zip(self.terms, seen, strict=True)]
+        found = {name: torch.stack([own[name] for own in each]) for name in _PAIRS}
         first, self._unit = found["ww"], max(step.unit for step in seen)
         share, eta, pull = (
             first.new_tensor(values)[:, None]
@@ -156,10 +156,12 @@ def _why_momentum(seen: Sequence[StepSeen]) -> str:
     return ""
 
 
-def _product(term: Term, step: StepSeen, name: str) -> Tensor:
-    """The inner products of the parts of two of: weights w, gradient g, move m, weights after a."""
-    move = step.after - step.before
-    gradient = torch.zeros_like(move) if step.gradient is None else step.gradient
-    tensors = {"w": step.before, "g": gradient, "m": move, "a": step.after}
-    one, other = (term.vectors(tensors[letter]) for letter in name)
-    return (one * other).sum(1)
+def _products_of(term: Term, step: StepSeen) -> dict[str, Tensor]:
+    """The inner products of the parts of weights w, gradient g, move m and weights after a, two by two."""
+    w, after = term.vectors(step.before), term.vectors(step.after)
+    g = torch.zeros_like(w) if step.gradient is None else term.vectors(step.gradient)
+    of = {"w": w, "g": g, "m": after - w, "a": after}
+    return {name: (of[name[0]] * of[name[1]]).sum(1) for name in _PAIRS}
+
+
+_PAIRS = ("ww", "gg", "gw", "mg", "mw", "mm", "aa")
