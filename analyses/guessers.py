@@ -202,11 +202,10 @@ def write(options: Options) -> list[Path]:
 
 def explain(found: Findings) -> str:
     """Say what was asked, and what the numbers show."""
-    rows = found.rows
-    count = max(row["minibatches"] for row in found.tensors)
+    rows, count = found.rows, max(row["minibatches"] for row in found.tensors)
     first = [row for row in rows if row["guesser"] == COSINE]
-    ever, matrices = (sum(row[key] for row in first) for key in ("ever wrong", "matrices"))
-    alone, together = (sum(row[key] for row in first) for key in ("alone", "together"))
+    names = ("ever wrong", "matrices", "alone", "together")
+    ever, matrices, alone, together = (sum(row[key] for row in first) for key in names)
     wrong = {guesser: total(rows, guesser, "false positives")[0] for guesser in GUESSERS}
     missed = {guesser: total(rows, guesser, "false negatives")[0] for guesser in GUESSERS}
     return f"""\
