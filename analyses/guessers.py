@@ -202,11 +202,10 @@ def write(options: Options) -> list[Path]:
 
 def explain(found: Findings) -> str:
     """Say what was asked, and what the numbers show."""
-    rows = found.rows
-    count = max(row["minibatches"] for row in found.tensors)
+    rows, count = found.rows, max(row["minibatches"] for row in found.tensors)
     first = [row for row in rows if row["guesser"] == COSINE]
-    ever, matrices = (sum(row[key] for row in first) for key in ("ever wrong", "matrices"))
-    alone, together = (sum(row[key] for row in first) for key in ("alone", "together"))
+    names = ("ever wrong", "matrices", "alone", "together")
+    ever, matrices, alone, together = (sum(row[key] for row in first) for key in names)
     wrong = {guesser: total(rows, guesser, "false positives")[0] for guesser in GUESSERS}
     missed = {guesser: total(rows, guesser, "false negatives")[0] for guesser in GUESSERS}
     return f"""\
@@ -224,10 +223,10 @@ changes the function. A *false negative* is free, alone or together, and not tak
 
 {to_markdown(*table(rows))}
 
-* The cosine rule takes {wrong[COSINE]:.1f} of the {matrices} matrices that are not free by themselves at a
-  step ({wrong[COSINE] / matrices:.1%}), and {ever} of them at one of {count} steps or more: a random
-  direction passes `{DELTA}/√dim` 8 % of the time. It finds those that are free alone ({alone}), and misses
-  {missed[COSINE]:.0f} of the {alone + together} that are free alone or together.
+* At a step the cosine rule takes {wrong[COSINE]:.1f} of the {matrices} matrices that are not free by
+  themselves ({wrong[COSINE] / matrices:.1%}), and {ever} of them at one of {count} steps or more: a random
+  direction passes `{DELTA}/√dim` 8 % of the time. It finds those that are free alone ({alone}), and of the
+  {alone + together} that are free alone or together it misses {missed[COSINE]:.0f}.
 * Axes are wrong on {wrong[AXES]:.0f} and miss {missed[AXES]:.0f}; names are wrong on {wrong[NAME]:.0f} and
   miss {missed[NAME]:.0f}.
 * No rule knows of joint symmetries: in pre-LN transformers without normalized queries and keys no

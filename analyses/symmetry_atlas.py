@@ -75,13 +75,10 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 def names(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
     """Return architectures in order, and the kinds that any has: those of one block, of several, shifts."""
     models = list(dict.fromkeys(row["model"] for row in rows))
-    there = {row["symmetry"] for row in rows if row["count"]}
+    there = Counter(row["symmetry"] for row in rows if row["count"])
     last = [kind for kind in SHIFTS if kind in there]
     first = [kind for kind in SINGLE if kind in there]
-    total = Counter(
-        {kind: sum(row["count"] > 0 for row in rows if row["symmetry"] == kind) for kind in there}
-    )
-    joint = [kind for kind, _ in total.most_common() if kind not in (*first, *last)]
+    joint = [kind for kind, _ in there.most_common() if kind not in (*first, *last)]
     return models, [*first, *joint, *last]
 
 

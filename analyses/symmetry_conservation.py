@@ -85,7 +85,7 @@ def compute(options: Options) -> Findings:
     rows, ends = [], []
     for case in with_progress(CASES, "symmetry_conservation"):
         laws = trained(case, case.model(options.seed, size), steps)
-        kept = {round(t) for t in np.geomspace(1, steps, 30)}
+        kept = {round(t) for t in np.geomspace(1, steps, 30)} if case is CASES[0] else {steps}
         frame = laws.frame()
         frame.insert(0, "case", case.name)
         rows += [
@@ -212,17 +212,22 @@ def write(options: Options) -> list[Path]:
     return [*texts, *save_figure(draw(found.rows), stem)]
 
 
-def explain(found: Findings) -> str:
-    """Say what the numbers show."""
-    steps = max(row["step"] for row in found.rows)
+def table(summary: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and a row for every case and law: how many laws there are and hold."""
     header = ["case", "law", "quantities", "hold", "no law, or up to eps", "violated", "largest error"]
-    table = []
+    cells = []
     for case, law in itertools.product(CASES, LAWS):
-        own = [s for s in found.summary if (s["case"], s["law"]) == (case.name, law)]
+        own = [s for s in summary if (s["case"], s["law"]) == (case.name, law)]
         if own:
             held = [s["holds"] for s in own]
             counts = (len(own), *(held.count(verdict) for verdict in (True, None, False)))
-            table.append([case.name, law, *map(str, counts), f"{max(s['error'] for s in own):.1e}"])
+            cells.append([case.name, law, *map(str, counts), f"{max(s['error'] for s in own):.1e}"])
+    return header, cells
+
+
+def explain(found: Findings) -> str:
+    """Say what the numbers show."""
+    steps = max(row["step"] for row in found.rows)
     quantities = [
         [s["law"], s["quantity"] if len(s["quantity"]) < 90 else f"{s['quantity'][:86]} …",
          f"{s['predicted']:+.6g}".replace("-", "−"), f"{s['measured']:+.6g}".replace("-", "−")]
@@ -236,7 +241,7 @@ by exactly `η² Σ k_p ‖∇_p‖²`. Shifts conserve sums, which SGD does not
 of each kind. Right: every quantity; deviations of norms are relative to `Σ |k_p| η² ‖∇_p‖²`, of sums to the
 absolute weights.
 
-{to_markdown(header, table)}
+{to_markdown(*table(found.summary))}
 
 Up to eps: the symmetry is exact at eps = 0, and the error is what the model's own eps breaks. The sums do
 not see it. AdamW's steps are no multiples of the gradient, and have no such law; its errors are relative to

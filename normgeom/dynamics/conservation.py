@@ -180,9 +180,10 @@ def conservation(
     With a map the laws are those of all its symmetries, and what each conserves under gradient flow is
     listed by `quantities()`: beside the two, *row sums* (shifts along the inputs), *joint norms* (blocks
     scaled together by `c^k_p` conserve `Σ k_p ‖w_p‖²`, which SGD moves by exactly `η² Σ k_p ‖∇_p‖²` a step),
-    *joint sums*, and *dead blocks*, all of whose coordinates stay. Blocks whose learning rates differ count
-    with `k_p η_1/η_p`. A law whose symmetry only the model's eps breaks has `holds` None and says by how
-    much.
+    *joint sums*, and *dead blocks*, all of whose coordinates stay. A joint symmetry that holds unit by unit
+    conserves such a sum for every unit; here it is the one of all. Blocks whose learning rates differ count
+    with `k_p η_1/η_p`. A law whose symmetry only the model's eps breaks, or that float32 inside of a
+    float64 model hides, has `holds` None and says by how much.
 
     Args:
         model: names the parameters.

@@ -66,7 +66,8 @@ def _of_block(one: BlockSymmetry, block: Partition) -> Iterator[Law]:
         yield ConservedSums([Term(block, move=Move.ANY)], labels, name=_SUMS[Move.ANY])
         return
     if one.scale.holds:
-        yield NormGrowth([Term(block)], labels, up_to_eps=one.scale.breaking > one.scale.tolerance)
+        eps = one.scale.breaking > one.scale.tolerance
+        yield NormGrowth([Term(block)], labels, known=True, up_to_eps=eps)
     for move in SHIFTS:
         if move in one.moves and one.moves[move].holds:
             yield ConservedSums([Term(block, move=move)], labels, name=_SUMS[move])
@@ -78,7 +79,7 @@ def _of_part(record: PartSymmetry, part: Partition, found: SymmetryMap) -> Law |
         return None
     term = Term(part, move=record.move, free=record.free)
     if record.move is Move.SCALE:
-        return NormGrowth([term], term.labels, up_to_eps=_has_eps(found))
+        return NormGrowth([term], term.labels, known=True, up_to_eps=_has_eps(found))
     return ConservedSums([term], term.labels, name=_SUMS[record.move])
 
 
@@ -92,7 +93,7 @@ def _of_joint(
     if joint.move is Move.SCALE:
         terms = [Term(block, power) for block, power in powers.items()]
         eps = joint.breaking > joint.tolerance
-        return [NormGrowth(terms, [joint.label], up_to_eps=eps, name="joint norms")], ""
+        return [NormGrowth(terms, [joint.label], known=True, up_to_eps=eps, name="joint norms")], ""
     moves = _moves_of(list(powers), joint.move)
     if not moves:
         return [], "a square block, of which the map does not say along which axis it is shifted"

@@ -12,6 +12,7 @@ from torch import nn, optim
 
 from normgeom import report
 from normgeom.optimizers import effective_learning_rate
+from normgeom.symmetry.labels import stretch_of
 from normgeom.symmetry.param_groups import free_together, grouped, reason_for
 from normgeom.symmetry.partitions import SHIFTS, Move
 from normgeom.symmetry.presented import blocks_shown, for_latex, joint_shown, module_of, text_of
@@ -241,7 +242,7 @@ class SymmetryMap:
         return reason_for(self, parameter)
 
     def effective_learning_rates(self, optimizer: optim.Optimizer) -> dict[str, float]:
-        """Return the effective learning rate of every tensor, NaN where no length of its own is free.
+        """Return the effective learning rate of every block, NaN where no length of its own is free.
 
         Blocks that only a common factor leaves the function with have one length, that of all of them.
 
@@ -251,11 +252,12 @@ class SymmetryMap:
         Raises:
             ValueError: if a parameter is in no group of the optimizer.
         """
-        rates = {name: float("nan") for name, value in self.parameters.items() if value.requires_grad}
-        for names in free_together(self):
-            length = torch.cat([self.parameters[name].detach().flatten() for name in names])
-            for name in set(names) & rates.keys():
-                rates[name] = effective_learning_rate(optimizer, self.parameters[name], part=length)
+        own = {one.block: self.parameters[one.parameter] for one in self.blocks}
+        rates = {block: float("nan") for block, value in own.items() if value.requires_grad}
+        for blocks in free_together(self):
+            length = torch.cat([stretch_of(own[block].detach(), block).flatten() for block in blocks])
+            for block in set(blocks) & rates.keys():
+                rates[block] = effective_learning_rate(optimizer, own[block], part=length)
         return rates
 
 

@@ -37,3 +37,17 @@ def test_the_table_has_what_was_counted():
     row = dict(zip(header, cells, strict=True))
     assert (row["architecture"], row["nullity"], row["dead"], row["Q/K pair"]) == ("pre-LN", "12", "2", "2")
     assert "matrices free alone" not in header
+
+
+def test_kinds_are_ordered_by_how_many_architectures_have_them_and_then_as_they_come():
+    rows = [
+        {"model": model, "symmetry": kind, "count": count}
+        for model, kind, count in [
+            ("a", "y", 1),
+            ("a", "x", 3),
+            ("a", "dead", 1),
+            ("b", "x", 1),
+            ("b", "z", 1),
+        ]
+    ]
+    assert symmetry_atlas.names(rows) == (["a", "b"], ["dead", "x", "y", "z"])

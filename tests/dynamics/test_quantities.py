@@ -168,6 +168,26 @@ def test_what_eps_breaks_is_said_and_not_judged():
     assert report["column sums", "0.weight"].holds is True
 
 
+class Narrow(nn.Module):
+    """A layer norm that computes in float32."""
+
+    def forward(self, x):
+        return nn.functional.layer_norm(x.float(), x.shape[-1:], eps=0.0).double()
+
+
+def test_float32_inside_of_the_model_is_said_and_not_judged():
+    net = nn.Sequential(nn.Linear(6, 8, bias=False), Narrow(), nn.Tanh(), nn.Linear(8, 3)).double()
+    x = torch.randn(12, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = ng.scan(net, x)
+    check = watched(net, x, found, optim.SGD(net.parameters(), lr=0.1)).report()["norm growth", "0.weight"]
+    assert check.holds is None
+    assert "rounded as by float32 inside" in check.reason
+    with ng.conservation(net, optimizer := optim.SGD(net.parameters(), lr=0.1), blocks=["0.weight"]) as laws:
+        net(x).square().mean().backward()
+        optimizer.step()
+    assert laws.report()["norm growth", "0.weight"].holds is False
+
+
 def test_blocks_that_do_not_train_take_their_joint_laws_with_them(maps):
     model, batch = reference("group norm")
     own = {name: value for name, value in model.named_parameters() if name != "c2.bias"}
@@ -195,6 +215,19 @@ def test_sums_that_begin_at_zero():
     report = watched(net, x, ng.scan(net, x), optim.SGD(net.parameters(), lr=0.1)).report()
     assert report["column sums", "0.bias"].holds is True
     assert 0 <= report["column sums", "0.bias"].error < 1e-14
+
+
+def test_a_long_report_shows_what_does_not_hold():
+    net = nn.Sequential(nn.Linear(4, 70, bias=False), nn.BatchNorm1d(70, eps=1e-300), nn.Tanh()).double()
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    report = watched(net, x, ng.scan(net, x), optim.SGD(net.parameters(), lr=0.1)).report()
+    assert repr(report) == "71 of 71 laws hold"
+    bad = dataclasses.replace(report.checks[3], holds=False, reason="because")
+    lines = repr(
+        dataclasses.replace(report, checks=(*report.checks[:3], bad, *report.checks[4:]))
+    ).splitlines()
+    assert (len(lines), lines[-1]) == (3, "70 of 71 laws hold")
+    assert "NO because" in " ".join(lines[1].split())
 
 
 def test_the_drift_step_by_step(maps):

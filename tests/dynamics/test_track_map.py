@@ -124,3 +124,11 @@ def test_wrong_use_is_named(runs):
         ng.track(net, optimizer, symmetries={})
     with pytest.raises(ValueError, match="the map must be of this model, which has no block 'pos'"):
         ng.track(net, optimizer, symmetries=runs["pre-LN"][0])
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_map_and_the_test_of_the_tracker_agree(runs, name):
+    model, batch = reference(name)
+    tested = {one.block: str(one.kind) for one in ng.scale_invariance(model, batch)}
+    kinds = runs[name][2]["scale_invariant"].replace("joint", "none")
+    assert kinds.to_dict() == tested

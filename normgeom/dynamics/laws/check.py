@@ -65,11 +65,18 @@ class LawReport:
         return pd.DataFrame([vars(one) for one in self.checks])
 
     def __repr__(self) -> str:
-        """Return the table."""
+        """Return the table, of many laws only of those that do not hold, and how many do."""
         frame = self.to_frame().drop(columns="quantity")
+        held = sum(one.holds is True for one in self)
+        if len(self) > _MANY:
+            frame = frame[[one.holds is not True for one in self]].head(_MANY)
         frame["block"] = frame["block"].map(shortened)
         frame["holds"] = frame["holds"].map({True: "yes", False: "NO", None: "-"})
-        return str(frame.to_string(index=False, float_format="{:.4g}".format))
+        table = frame.to_string(index=False, float_format="{:.4g}".format) if len(frame) else ""
+        return f"{table}\n{held} of {len(self)} laws hold".lstrip()
+
+
+_MANY = 60
 
 
 def shortened(text: str, most: int = 60) -> str:

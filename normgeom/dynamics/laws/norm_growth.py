@@ -15,10 +15,10 @@ from normgeom.dynamics.laws.check import (
     settings_seen,
 )
 from normgeom.dynamics.laws.history import History
-from normgeom.dynamics.laws.terms import Rates, Term, block_names, decay_of, seen_by, stacked, written
+from normgeom.dynamics.laws.terms import Rates, Term, block_names, decay_of, seen_by, written
 from normgeom.optimizers.rules import SGDRule
 
-_DOUBLE = torch.finfo(torch.float64).eps
+_DOUBLE, _INSIDE = torch.finfo(torch.float64).eps, torch.finfo(torch.float32).eps / 2
 
 
 class NormGrowth:
@@ -31,7 +31,8 @@ class NormGrowth:
     Args:
         terms: the blocks, with as many parts each; every part has a law of its own.
         labels: of the parts.
-        up_to_eps: whether an eps of the model breaks the symmetry.
+        known: whether the symmetry was found on the function itself, and is not a hypothesis.
+        up_to_eps: whether an eps of the model breaks it.
         name: of the law.
     """
 
@@ -40,10 +41,12 @@ class NormGrowth:
         terms: Sequence[Term],
         labels: Sequence[str],
         *,
+        known: bool = False,
         up_to_eps: bool = False,
         name: str = "norm growth",
     ) -> None:
-        self.terms, self.labels, self.name, self.up_to_eps = terms, tuple(labels), name, up_to_eps
+        self.terms, self.labels, self.name = terms, tuple(labels), name
+        self.known, self.up_to_eps = known, up_to_eps
         self.history = History()
         self._rates = Rates(terms)
         self._sums: dict[str, Tensor] = {}
@@ -66,8 +69,8 @@ class NormGrowth:
 
     def _products(self, seen: Sequence[StepSeen]) -> dict[str, Tensor]:
         """The sums over terms that the law is made of, (parts,), and the terms' products, (terms, parts)."""
-        found = {name: stacked(self.terms, lambda k, term, name=name: _product(term, seen[k], name))  # type: ignore[misc]
-                 for name in ("ww", "gg", "gw", "mg", "mw", "mm", "aa")}  # fmt: skip
+        each = [_products_of(term, step) for term, step in zip(self.terms, seen, strict=True)]
+        found = {name: torch.stack([own[name] for own in each]) for name in _PAIRS}
         first, self._unit = found["ww"], max(step.unit for step in seen)
         share, eta, pull = (
             first.new_tensor(values)[:, None]
@@ -107,11 +110,23 @@ class NormGrowth:
 
     def _check(self, k: int, label: str, error: Tensor, tolerance: Tensor, holds: bool | None) -> LawCheck:
         reason = self._reason(k, holds)
-        if holds is False and self.up_to_eps and self._is_radial(k):
-            holds, reason = None, f"the model's eps breaks the symmetry, and the law by {float(error[k]):.1e}"
+        if holds is False and self.known and self._is_radial(k) and (why := self._why_hidden(k)):
+            holds, reason = None, f"{why} by {float(error[k]):.1e}"
         predicted, measured = (float(self._sums[name][k]) for name in ("predicted", "measured"))
         numbers = predicted, measured, float(error[k]), float(tolerance[k])
         return LawCheck(self.name, label, *numbers, holds, reason, self.quantity)
+
+    def _why_hidden(self, k: int) -> str:
+        """What hides the law of a known symmetry, where the gradients have a part along the weights."""
+        if self.up_to_eps:
+            return "the model's eps breaks the symmetry, and the law"
+        if self._unit <= _DOUBLE and abs(self._cosine(k)) <= GRADIENT_ROUNDINGS * _INSIDE:
+            return "the gradients are rounded as by float32 inside of the model, which hides the law"
+        return ""
+
+    def _cosine(self, k: int) -> float:
+        """The mean cosine of weights and gradients."""
+        return float(self._sums["radial"][k] / self._sums["reach"][k])
 
     def _is_radial(self, k: int) -> bool:
         """Whether the gradients' part along the weights is all that parts the run from the law."""
@@ -133,10 +148,9 @@ class NormGrowth:
         if holds:
             return ""
         if self._is_radial(k):
-            cosine = float(sums["radial"][k] / sums["reach"][k])
             return (
-                f"the gradient has a part along the weights (mean cosine {cosine:.1e}): the block is not "
-                "scale invariant, or an eps > 0 breaks it by this much"
+                f"the gradient has a part along the weights (mean cosine {self._cosine(k):.1e}): the block "
+                "is not scale invariant, or an eps > 0 breaks it by this much"
             )
         return self._other_settings(k) or "the step is not the gradient's: something else moved the weights"
 
@@ -156,10 +170,12 @@ def _why_momentum(seen: Sequence[StepSeen]) -> str:
     return ""
 
 
-def _product(term: Term, step: StepSeen, name: str) -> Tensor:
-    """The inner products of the parts of two of: weights w, gradient g, move m, weights after a."""
-    move = step.after - step.before
-    gradient = torch.zeros_like(move) if step.gradient is None else step.gradient
-    tensors = {"w": step.before, "g": gradient, "m": move, "a": step.after}
-    one, other = (term.vectors(tensors[letter]) for letter in name)
-    return (one * other).sum(1)
+def _products_of(term: Term, step: StepSeen) -> dict[str, Tensor]:
+    """The inner products of the parts of weights w, gradient g, move m and weights after a, two by two."""
+    w, after = term.vectors(step.before), term.vectors(step.after)
+    g = torch.zeros_like(w) if step.gradient is None else term.vectors(step.gradient)
+    of = {"w": w, "g": g, "m": after - w, "a": after}
+    return {name: (of[name[0]] * of[name[1]]).sum(1) for name in _PAIRS}
+
+
+_PAIRS = ("ww", "gg", "gw", "mg", "mw", "mm", "aa")

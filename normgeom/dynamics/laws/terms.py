@@ -1,9 +1,8 @@
 """The blocks that a law sums over, each with its exponent and its share of the learning rate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from normgeom.dynamics.laws.check import StepSeen, why_not_sgd
@@ -107,8 +106,3 @@ def written(shares: Sequence[float], of: Sequence[str]) -> str:
 def decay_of(step: StepSeen) -> float:
     """Return λ, 0 for a block without a gradient: torch's optimizers leave it alone."""
     return 0.0 if step.gradient is None else step.rule.weight_decay
-
-
-def stacked(terms: Sequence[Term], of: Callable[[int, Term], Tensor]) -> Tensor:
-    """Return a number for every part, of all terms, as (terms, parts)."""
-    return torch.stack([of(k, term) for k, term in enumerate(terms)])
