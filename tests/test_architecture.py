@@ -13,10 +13,11 @@ ROOT = Path(__file__).parents[1] / "normgeom"
 ALLOWED = {
     "_types": set(),
     "report": set(),
+    "copies": set(),
     "norms": {"_types"},
     "_actions": {"_types"},
     "transforms": {"_actions"},
-    "layers": {"_types", "norms"},
+    "layers": {"_types", "norms", "copies"},
     "points": {"norms"},
     "processes": set(),
     "invariance": {"_types", "_actions", "norms", "transforms", "layers", "report"},
@@ -26,8 +27,8 @@ ALLOWED = {
     "models": {"_types"},
     "training": {"models", "points", "processes", "report"},
     # The map draws itself and asks the dynamics for rates, both inside of methods: see `SymmetryMap`.
-    "symmetry": {"_types", "layers", "invariance", "geometry", "report", "figures", "dynamics"},
-    "dynamics": {"_types", "invariance", "geometry", "symmetry", "report"},
+    "symmetry": {"_types", "copies", "layers", "invariance", "geometry", "report", "figures", "dynamics"},
+    "dynamics": {"_types", "copies", "invariance", "geometry", "symmetry", "report"},
     "loading_layers": {"loading"},
     "loading": {"geometry", "points"},
     "figures": {"report"},
