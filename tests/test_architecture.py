@@ -24,7 +24,7 @@ ALLOWED = {
     "geometry": {"_types", "norms", "transforms", "processes"},
     "variants": {"_types", "norms", "layers"},
     "testing": {"", "_types", "norms", "transforms", "layers", "invariance"},
-    "models": {"_types"},
+    "models": {"_types", "copies"},
     "training": {"models", "points", "processes", "report"},
     # The map draws itself and asks the dynamics for rates, both inside of methods: see `SymmetryMap`.
     "symmetry": {"_types", "copies", "layers", "invariance", "geometry", "report", "figures", "dynamics"},
