@@ -96,6 +96,6 @@ def _print_map(found: SymmetryMap, as_json: bool, latex: bool) -> None:
         return
     console = Console()
     console.print(text_table(HEADER, found.cells(), console.width))
-    for one in (*found.joint, *found.joint_shifts):
+    for one in found.together:
         console.print(f"{one.rule} (by {one.by}): {one.label}", highlight=False, markup=False, soft_wrap=True)
     console.print(found.summary(), highlight=False, markup=False, soft_wrap=True)

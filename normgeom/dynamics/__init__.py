@@ -1,13 +1,13 @@
 """What training does to blocks whose length does not matter: measured on any run, beside what theory says."""
 
-from normgeom.dynamics.angles import angular_update
 from normgeom.dynamics.conservation import Conservation, conservation
 from normgeom.dynamics.equilibrium import Equilibrium, equilibrium, norm_growth
 from normgeom.dynamics.laws import LawCheck, LawReport, scale_equivalence
 from normgeom.dynamics.on_request import find_summed_inputs
-from normgeom.dynamics.rates import effective_learning_rate
-from normgeom.dynamics.rules import AdamRule, LionRule, NormalizedRule, SGDRule, UndefinedRule, rule_of
 from normgeom.dynamics.track import Tracker, track
+from normgeom.optimizers.angles import angular_update
+from normgeom.optimizers.rates import effective_learning_rate
+from normgeom.optimizers.rules import AdamRule, LionRule, NormalizedRule, SGDRule, UndefinedRule, rule_of
 
 __all__ = [
     "AdamRule",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import optim
 
-from normgeom.dynamics.rules import AdamRule, LionRule, Rule, SGDRule, rule_of
+from normgeom.optimizers.rules import AdamRule, LionRule, Rule, SGDRule, rule_of
 
 
 @dataclass(frozen=True)

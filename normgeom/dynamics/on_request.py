@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgeom.dynamics.angles import wide
 from normgeom.dynamics.replay import place_to_hook, replay
 from normgeom.geometry import NotFinite, curvature, kl_divergence
+from normgeom.optimizers.angles import wide
 from normgeom.symmetry import BlockView
 
 _BATCH_STATISTICS = nn.modules.batchnorm._NormBase

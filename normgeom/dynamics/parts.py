@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from normgeom.dynamics.angles import products, turn, wide
+from normgeom.optimizers.angles import products, turn, wide
 from normgeom.symmetry.blocks import BlockView
 
 

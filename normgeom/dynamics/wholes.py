@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normgeom.dynamics.angles import wide
 from normgeom.dynamics.parts import seen_gradient
+from normgeom.optimizers.angles import wide
 
 
 class Wholes:

@@ -1,5 +1,6 @@
 """The public calls: check a row, measure one error, assert one invariance."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,8 +9,10 @@ import torch
 
 from normgeom._types import AnyData, AnyWeight
 from normgeom.invariance import exact, graph, numeric, symbolic
+from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate, relative_change
+from normgeom.invariance.remarks import of_gradient, point_of, remarks
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
 from normgeom.invariance.verdict import Kind, Verdict, settle
 from normgeom.invariance.verdict import subject as verdict_subject
@@ -82,7 +85,7 @@ def check(
         raise TypeError(f"dtype must be a floating-point torch dtype, such as torch.float32; got {dtype!r}.")
     generator = generator or torch.Generator().manual_seed(0)
     sizes = {"units": units, "inputs": inputs, "cases": cases}
-    numeric.check_arrays(weight, data)
+    check_arrays(weight, data)
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
     graphs = _Graphs(subject, weight, data, sizes)
@@ -102,9 +105,16 @@ def check(
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
             verdict = ENGINES[name](subject, transform, generator=fork, **options.get(name, {}))
             said.append(graph.without_rounding(verdict, seen) if name in ON_GRAPHS else verdict)
-        return settle(said)
+        verdict = settle(said)
+        if verdict.holds and "numeric" in names and not isinstance(subject, NormLayer):
+            said_of_gradient = of_gradient(subject, transform, point_of(subject, sizes), seen)
+            reason = "; ".join(filter(None, [verdict.reason, said_of_gradient]))
+            verdict = dataclasses.replace(verdict, reason=reason)
+        return verdict
 
-    return InvarianceRow(subject.name, tuple(cell(t) for t in actions))
+    cells = tuple(cell(t) for t in actions)
+    seen = next(iter(graphs.known.values()), None)
+    return InvarianceRow(subject.name, cells, remarks(subject, seen, sizes))
 
 
 def _actions(transforms: Any) -> list[Any]:
@@ -163,7 +173,7 @@ class _Graphs:
 
     def at(self, transform: Any) -> graph.Graph | graph.NoGraph:
         """Return the graph at the sizes of the arrays given or of a transform; or why there is none."""
-        sizes = numeric.sizes_of(self.layer, self.weight, self.data, self.sizes)
+        sizes = sizes_of(self.layer, self.weight, self.data, self.sizes)
         drawn = Sizes.of(self.layer, transform, numeric.USUAL, **sizes).shapes(self.layer)
         shapes = tuple(
             size if array is None else tuple(array.shape)
@@ -240,7 +250,7 @@ def invariance_error(layer: Any, transform: Any, weight: AnyWeight, data: AnyDat
             f"Draw one with {transform.__name__}.sample(weight, data, generator=...)."
         )
     subject = as_layer(layer)
-    numeric.check_arrays(weight, data)
+    check_arrays(weight, data)
     return relative_change(evaluate(subject, weight, data), evaluate(subject, *act(transform, weight, data)))
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
-from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single
+from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single, explain_units
 from normgeom.symmetry.exponents import Exponents
-from normgeom.symmetry.joint import Found, joint_scales, joint_shifts
+from normgeom.symmetry.joint import Found, joint_scales
+from normgeom.symmetry.joint_shifts import joint_shifts
 from normgeom.symmetry.map import SymmetryMap
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.points import Points
@@ -33,22 +35,23 @@ class Assembly:
     def map(self) -> SymmetryMap:
         """Return the map."""
         coupled = [k for k, one in enumerate(self.singles) if not one.scale.holds]
-        scales, exponents = joint_scales(
-            self.trial, [self.blocks[k] for k in coupled], self.slopes.radial[:, coupled]
-        )
+        scales, exponents = joint_scales(self.trial, self.blocks, self.slopes, coupled)
         shifts = joint_shifts(self.trial, self.blocks, self.slopes, self._taken()) if self.trusted else []
-        by = [finest(self.trial, found) for found in scales]
+        free = [block for k, block in enumerate(self.blocks) if k not in coupled and not self.singles[k].dead]
+        scales = finest(self.trial, scales, self.slopes.units if self.trusted else None, free)
         self._measure_eps()
-        joint = tuple(self._record(f, fine) for f, fine in zip(scales, by, strict=True))
+        broken = self._breaking(scales)
+        joint = tuple(self._record(found, change) for found, change in zip(scales, broken, strict=True))
         return SymmetryMap(
             blocks=tuple(self._with_words(one) for one in self.singles),
             joint=joint,
-            joint_shifts=tuple(self._record(found, "whole") for found in shifts),
+            joint_shifts=tuple(self._record(one, one.deviation) for one in shifts if not one.through),
+            carried_shifts=tuple(self._record(one, one.deviation) for one in shifts if one.through),
             mode="train" if self.model.training else "eval",
             dtype=str(self.trial.probe.dtype).removeprefix("torch."),
             findings=tuple(self._findings(exponents)),
-            forwards=self.trial.forwards + self.slopes.forwards + 2,
-            backwards=self.slopes.backwards,
+            forwards=self.trial.probe.forwards,
+            backwards=self.trial.probe.backwards,
             parameters=dict(self.model.named_parameters()),
             name=type(self.model).__name__,
         )
@@ -96,16 +99,43 @@ class Assembly:
         moved = self.trial.scaled({block: 1}, 1 / FACTOR) if scale else self.trial.moved(block, move)
         return dataclasses.replace(verdict, breaking=deviation(self.trial.outputs(moved), self.own))
 
-    def _record(self, found: Found, by: str) -> JointSymmetry:
+    def _breaking(self, scales: Sequence[Found]) -> list[float]:
+        """The change that each joint scaling makes at the model's own eps.
+
+        An eps stands beside the square of something, which a scaling without negative exponents moves: those
+        are taken one by one, the others together as long as they break nothing.
+        """
+        broken = [one.deviation for one in scales]
+        if not self.trial.probe.has_eps:
+            return broken
+        moved = [partial(self.trial.scaled, one.exponents, 1 / FACTOR) for one in scales]
+        one_way = [k for k, one in enumerate(scales) if min(one.exponents.values()) > 0]
+        others = [k for k in range(len(scales)) if k not in one_way]
+        for group in (*([k] for k in one_way), others):
+            changes = self.trial.settle([moved[k] for k in group], self.own)
+            for k, change in zip(group, changes, strict=True):
+                broken[k] = change
+        return broken
+
+    def _record(self, found: Found, breaking: float) -> JointSymmetry:
+        companions = {block.view.labels[0]: power for block, power in found.companions.items()}
         exponents = {block.view.labels[0]: power for block, power in found.exponents.items()}
-        breaking = found.deviation
-        if found.move is Move.SCALE and self.trial.probe.has_eps:
-            moved = self.trial.scaled(found.exponents, 1 / FACTOR)
-            breaking = deviation(self.trial.outputs(moved), self.own)
         scale = found.move is Move.SCALE
-        reading = explain_joint(self.model, exponents, self._norms()) if scale else explain_shift(exponents)
+        through = {bias.view.labels[0]: weight.view.labels[0] for bias, weight in found.through.items()}
+        reading = explain_shift(exponents, through)
+        if scale:
+            reading = explain_joint(self.model, exponents, self._norms(), companions)
+        reading = reading._replace(why=reading.why + explain_units(found.by, companions))
         return JointSymmetry(
-            found.move, exponents, found.deviation, self.trial.tolerance, breaking, by, *reading
+            found.move,
+            exponents,
+            found.deviation,
+            self.trial.tolerance,
+            breaking,
+            found.by,
+            *reading,
+            companions,
+            through,
         )
 
     def _norms(self) -> dict[str, bool]:
@@ -119,9 +149,7 @@ class Assembly:
     def _with_words(self, one: BlockSymmetry) -> BlockSymmetry:
         if not one.scale.holds:
             return one
-        return dataclasses.replace(
-            one, why=explain_single(self.model, one.parameter, one.dead, self._norms())
-        )
+        return dataclasses.replace(one, why=explain_single(self.model, one, self._norms()))
 
     def _findings(self, exponents: Exponents) -> Iterator[str]:
         """What does not fit together, in sentences."""

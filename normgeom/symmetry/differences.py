@@ -4,57 +4,82 @@ A detached statistic, a straight-through estimator or a function with a hand-wri
 gradients of another function. One difference along a random direction of all parameters tells.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normgeom.symmetry.functionals import Sketch, gradients_at
+from normgeom.symmetry.functionals import Sketch
 from normgeom.symmetry.partitions import Partition
 from normgeom.symmetry.probe import Probe
 
-_FUNCTIONALS = 3
 _STEPS = (10.0, 1.0, 0.1)
 
 
 def are_right(error: float, unit: float) -> bool:
-    """Return whether a `gradient_error` is no more than rounding and a few kinks make."""
+    """Return whether the `GradientCheck.error` is no more than rounding and a few kinks make."""
     return error <= (1e-5 if unit < 1e-10 else 1e-2)
 
 
-def gradient_error(probe: Probe) -> float:
-    """Return by how much the gradients and a central difference differ, relative to the slopes.
+class GradientCheck:
+    """Gradients at a probe's point against a central difference along one random direction.
 
-    Rounding over the step where the gradients are right; infinite if there is no backward pass. The step is
-    shortened while they differ, since a long one may cross the kinks of rectifiers.
+    The direction is drawn again whenever it is needed: kept, it would be as large as the model.
     """
-    direction = {}
-    for name, value in probe.parameters.items():
-        draw = torch.randn(value.shape, generator=probe.generator, dtype=torch.float64).to(value)
-        direction[name] = draw * value.norm() / draw.norm().clamp_min(1e-300)
-    try:
-        sketch, gradients = gradients_at(probe, _FUNCTIONALS)
-        slopes, sizes = zip(*(_along(gradient, direction) for gradient in gradients), strict=True)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:
-        return float("inf")
-    smallest = float("inf")
-    for factor in _STEPS:
-        step = factor * probe.unit**0.5
-        measured = _difference(probe, sketch, partial(_along_line, probe, direction), step)
-        scale = max(np.max(sizes), np.max(np.abs(measured)))
-        error = np.max(np.abs(measured - np.asarray(slopes))) / scale if scale else 0.0
-        smallest = min(smallest, float(error))
-        if are_right(smallest, probe.unit):
-            break
-    return smallest
 
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._seed = int(torch.randint(2**62, (), generator=probe.generator))
+        self._lengths = {name: float(value.norm()) for name, value in probe.parameters.items()}
+        self._slopes: list[float] = []
+        self._sizes: list[float] = []
 
-def _along_line(probe: Probe, direction: Mapping[str, Tensor], t: float) -> dict[str, Tensor]:
-    return {name: value + t * direction[name] for name, value in probe.parameters.items()}
+    def add(self, gradient: Mapping[str, Tensor | None]) -> None:
+        """Take in the gradient of the next functional."""
+        parts = []
+        for name, direction in self._direction():
+            own = gradient[name]
+            if own is not None:
+                parts.append(float((own * direction).sum()))
+        self._slopes.append(sum(parts))
+        self._sizes.append(float(np.linalg.norm(parts)))
+
+    def error(self, sketch: Sketch) -> float:
+        """Return by how much gradients and difference differ, relative to the slopes.
+
+        Rounding over the step where the gradients are right. The step is shortened while they differ, since
+        a long one may cross the kinks of rectifiers. The probe's parameters are moved, and moved back up to
+        rounding.
+        """
+        smallest = float("inf")
+        for factor in _STEPS:
+            measured = self._difference(sketch, factor * self._probe.unit**0.5)[: len(self._slopes)]
+            scale = max(np.max(self._sizes), np.max(np.abs(measured)))
+            error = np.max(np.abs(measured - np.asarray(self._slopes))) / scale if scale else 0.0
+            smallest = min(smallest, float(error))
+            if are_right(smallest, self._probe.unit):
+                break
+        return smallest
+
+    def _direction(self) -> Iterator[tuple[str, Tensor]]:
+        generator = torch.Generator().manual_seed(self._seed)
+        for name, value in self._probe.parameters.items():
+            draw = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+            yield name, draw.mul_(self._lengths[name] / draw.norm().clamp_min(1e-300))
+
+    def _difference(self, sketch: Sketch, step: float) -> np.ndarray:
+        sides = []
+        for t in (step, -2 * step):
+            self._move(t)
+            sides.append(sketch.apply(self._probe.plain()))
+        self._move(step)
+        return (sides[0] - sides[1]) / (2 * step)
+
+    def _move(self, t: float) -> None:
+        for name, direction in self._direction():
+            self._probe.parameters[name].add_(direction, alpha=t)
 
 
 def radial_differences(
@@ -81,9 +106,3 @@ def _difference(
     """The slope of the functionals at 0 along a path, from both sides."""
     above, below = (sketch.apply(probe.plain(at(t))) for t in (step, -step))
     return (above - below) / (2 * step)
-
-
-def _along(gradient: Mapping[str, Tensor | None], direction: Mapping[str, Tensor]) -> tuple[float, float]:
-    """The slope along a direction, and the root of the squares of what each tensor adds."""
-    parts = [float((g * direction[n]).sum()) for n, g in gradient.items() if g is not None]
-    return sum(parts), float(np.sqrt(np.square(parts).sum()))

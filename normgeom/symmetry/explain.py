@@ -6,9 +6,13 @@ from typing import NamedTuple
 
 from torch import nn
 
+from normgeom.symmetry.partitions import Move
+from normgeom.symmetry.records import BlockSymmetry
+
 _QUERY = re.compile(r"(^|_)(q|query|wq|q_proj|q_lin|q_norm|query_key)(_|$)")
 _KEY = re.compile(r"(^|_)(k|key|wk|k_proj|k_lin|k_norm)(_|$)")
 _VALUE = re.compile(r"(^|_)(v|value|wv|v_proj|v_lin)(_|$)")
+_EMBEDDING = re.compile(r"embed|(^|_)(cls_token|pos|wte|wpe)(_|$)")
 _STREAM = "residual stream: embeddings with all residual writers"
 _STACKED = ("in_proj", "c_attn", "qkv")
 
@@ -20,23 +24,51 @@ class Reading(NamedTuple):
     why: str
 
 
-def explain_single(model: nn.Module, parameter: str, dead: bool, norms: Mapping[str, bool]) -> str:
+def explain_single(model: nn.Module, one: BlockSymmetry, norms: Mapping[str, bool]) -> str:
     """Return why a block can be scaled by itself."""
-    if dead:
-        return "dead parameter: the outputs do not depend on it"
-    owner = parameter.rpartition(".")[0]
-    if norms.get(owner):
-        return "scale invariant: a later norm divides the length of this gain out"
-    return "scale invariant: a norm divides its length out"
+    if one.dead:
+        return _why_dead(model, one)
+    kinds = [p.kind for p in one.parts if p.move is Move.SCALE and len(p.free) + len(p.unused) == p.count]
+    each = f", each {kinds[0]} by itself" if kinds else ""
+    if norms.get(one.module):
+        return f"scale invariant{each}: a later norm divides the length of this gain out"
+    return f"scale invariant{each}: {_divisor(model, one.parameter)} divides its length out"
 
 
-def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping[str, bool]) -> Reading:
+def _divisor(model: nn.Module, parameter: str) -> str:
+    """What divides the length of a weight out: a re-parametrization that its name tells of, or a norm."""
+    if ".parametrizations." in f".{parameter}":
+        kind = type(model.get_submodule(parameter.rpartition(".")[0])[0]).__name__  # type: ignore[index]
+        return {"_WeightNorm": "weight norm", "_SpectralNorm": "spectral norm"}.get(kind, kind)
+    return "weight norm" if parameter.endswith("weight_v") else "a norm"
+
+
+def _why_dead(model: nn.Module, one: BlockSymmetry) -> str:
+    """Why the outputs do not depend on a block, as far as names and modules tell."""
+    dead = "dead parameter: the outputs do not depend on it"
+    if len(one.shape) != 1:
+        return dead
+    if _role_of(one.block) == "key":
+        return f"{dead}; a key bias adds one number to all logits of a query, which the softmax ignores"
+    batch = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+    if any(isinstance(module, batch) for module in model.modules()):
+        return f"{dead}; a bias that a batch or instance norm reads goes with the mean that it subtracts"
+    return dead
+
+
+def explain_joint(
+    model: nn.Module,
+    exponents: Mapping[str, int],
+    norms: Mapping[str, bool],
+    companions: Mapping[str, int] | None = None,
+) -> Reading:
     """Return the rule of a joint scale symmetry and a sentence.
 
     Args:
         model: the model.
         exponents: by the label of a block.
         norms: by the name of a module, whether it holds gains and biases only.
+        companions: blocks that are free as a whole and go along unit by unit.
     """
     up = [name for name, power in exponents.items() if power > 0]
     down = [name for name, power in exponents.items() if power < 0]
@@ -49,7 +81,9 @@ def explain_joint(model: nn.Module, exponents: Mapping[str, int], norms: Mapping
     if len(gains) == 1 and any(_is_embedding(model, name) for name in exponents):
         return _tied_stream(model, down if gains[0] is up else up, both)
     if len(gains) == 1:
-        return _gain_pair(gains[0], down if gains[0] is up else up, both)
+        return _gain_pair(gains[0], down if gains[0] is up else up, both, list(companions or {}))
+    if _is_gated(model, up) or _is_gated(model, down):
+        return Reading("gated pair", f"a gate multiplies what the first puts out, linearly: {both}")
     if "value" in (_role(up), _role(down)):
         return Reading("V/O pair", f"the attention output is linear in the values: {both}")
     if any(norms.get(_owner(name)) or _is_embedding(model, name) for name in exponents):
@@ -68,14 +102,15 @@ def _tied_stream(model: nn.Module, writers: Sequence[str], both: str) -> Reading
     return Reading(_STREAM, f"all that is added to the residual stream, and what reads it last: {both}")
 
 
-def _gain_pair(gain: Sequence[str], weights: Sequence[str], both: str) -> Reading:
+def _gain_pair(gain: Sequence[str], weights: Sequence[str], both: str, free: Sequence[str]) -> Reading:
     """Gains and biases of one module against the weights that read it, or against the layer before them."""
     if any(_is_bias(name, weights) for name in weights):
         return Reading("layer/gain pair", f"the output of {_and(weights)} is multiplied by {_and(gain)}")
     owners = _owners(gain)
     if len(owners) > 1:
         return _stream(both)
-    reads = f"the output of {owners[0] or _and(gain)} is read by {_and(weights)} alone"
+    others = f"and by {_and(free)}, whose length a norm divides out" if free else "alone"
+    reads = f"the output of {owners[0] or _and(gain)} is read by {_and(weights)} {others}"
     return Reading("gain/next weight pair", reads)
 
 
@@ -84,8 +119,18 @@ def _stream(both: str) -> Reading:
     return Reading("residual stream with its readers", why)
 
 
-def explain_shift(exponents: Mapping[str, int]) -> Reading:
-    """Return the rule of a joint shift and a sentence."""
+def explain_units(by: str, companions: Mapping[str, int]) -> str:
+    """Return the end of a sentence: what can have a factor of its own, and what goes along with it."""
+    if by == "whole":
+        return ""
+    along = f" if {_and(list(companions))}, free as a whole, goes along" if companions else ""
+    return f"; every {by} can have a factor of its own{along}"
+
+
+def explain_shift(exponents: Mapping[str, int], through: Mapping[str, str]) -> Reading:
+    """Return the rule of a joint shift and a sentence; `through` has the weights that carry it to a bias."""
+    if through:
+        return _absorbed(exponents, through)
     gain = [name for name, power in exponents.items() if power > 0]
     loss = [name for name, power in exponents.items() if power < 0]
     if gain and loss:
@@ -95,15 +140,28 @@ def explain_shift(exponents: Mapping[str, int]) -> Reading:
     return Reading("joint shift", f"{_and(gain or loss)} can be shifted together")
 
 
+def _absorbed(exponents: Mapping[str, int], through: Mapping[str, str]) -> Reading:
+    adds = [name for name, power in exponents.items() if power > 0 and name not in through]
+    beside = [name for name in exponents if name not in through and name not in adds]
+    takes = f"its reader's bias takes away, b -> b - W γ: {_and(list(through))}"
+    along = f"; so does what is added beside it: {_and(beside)}" if beside else ""
+    value = adds and _role(adds) == "value"
+    passes = "; the weights of an attention sum to 1, so that it passes them unchanged" if value else ""
+    return Reading("shift absorbed by a bias", f"what {_and(adds)} adds, {takes}{along}{passes}")
+
+
 def _all_one_way(model: nn.Module, names: Sequence[str], norms: Mapping[str, bool]) -> Reading:
     embeds = any(_is_embedding(model, name) for name in names)
     owners = _owners(names)
     several = len(_places(names)) > 1 or any(norms.get(owner) and owner for owner in owners)
-    if embeds or (several and len(owners) > 1):
+    if len(owners) > 1 and (embeds or several):
         rule = _STREAM if embeds else "residual stream: all writers"
         return Reading(
             rule, f"all that is added to the residual stream, which only norms read: {_and(names)}"
         )
+    if all(norms.get(owner) for owner in owners):
+        why = f"what reads {_and(owners)} has a norm after it, which divides the length of gain and bias out"
+        return Reading("gain before a norm", why)
     why = f"{_and(names)} are added before one norm, which divides their common length out"
     return Reading("one norm", why)
 
@@ -126,7 +184,19 @@ def _is_bias(name: str, names: Sequence[str]) -> bool:
 
 
 def _is_embedding(model: nn.Module, name: str) -> bool:
-    return isinstance(_module(model, name), (nn.Embedding, nn.EmbeddingBag))
+    words = name.partition("[")[0].split(".")
+    by_name = any(_EMBEDDING.search(word) for word in words) and "norm" not in words[-2:][0].lower()
+    return by_name or isinstance(_module(model, name), (nn.Embedding, nn.EmbeddingBag))
+
+
+def _is_gated(model: nn.Module, names: Sequence[str]) -> bool:
+    """Whether a module beside the one that these blocks belong to is called a gate."""
+    owners = _owners(names)
+    if len(owners) != 1 or not owners[0]:
+        return False
+    beside = model.get_submodule(owners[0].rpartition(".")[0])
+    own = owners[0].rpartition(".")[2]
+    return any("gate" in name and name != own for name, _ in beside.named_children())
 
 
 def _role(names: Sequence[str]) -> str:

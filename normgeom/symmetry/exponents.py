@@ -10,6 +10,7 @@ from scipy import optimize
 
 _DENOMINATOR = 12
 _GAP = 10.0
+_SEVERAL, _PAIR = 3, 2
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,18 @@ class Exponents:
     unread: int
 
 
+def _unknown(vector: tuple[int, ...]) -> float:
+    return 1.0
+
+
 def null_exponents(
     slopes: np.ndarray,
     confirm: Callable[[tuple[int, ...]], bool],
     *,
     widths: Sequence[tuple[int, int]] | None = None,
+    misfit: Callable[[tuple[int, ...]], float] = _unknown,
     rounding: float = 1e-5,
+    prepare: Callable[[Sequence[tuple[int, ...]]], None] | None = None,
 ) -> Exponents:
     """Return a confirmed basis of the k with `slopes @ k = 0`.
 
@@ -46,7 +53,10 @@ def null_exponents(
         confirm: whether a finite transform with these exponents leaves the function unchanged.
         widths: (units, inputs) of each block, inputs 0 for gains and biases. Of vectors of one size those are
             preferred that have fewer gains and biases, and whose units fit the inputs of what reads them.
+        misfit: how far a vector is from one that holds unit by unit, 0 if it does; of vectors of one size
+            those that do are preferred.
         rounding: a singular value that may count as zero, and how far exponents may be from fractions.
+        prepare: called with the vectors that `confirm` is asked about next, to try them at once.
 
     >>> slopes = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [1.0, 1.0, 3.0]])  # of f(a b, c)
     >>> null_exponents(slopes, lambda k: True).vectors
@@ -56,13 +66,16 @@ def null_exponents(
     if not size:
         return Exponents((), 1.0, 0.0, 0)
     lengths = np.linalg.norm(slopes, axis=0)
-    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=True)
+    # A tall matrix has all right directions without its square of the left ones.
+    _, values, directions = np.linalg.svd(slopes / lengths, full_matrices=len(slopes) < size)
     values = np.concatenate([values, np.zeros(size - len(values))]) / values[0]
     best = Exponents((), float(values[-1]), 0.0, 0)
-    taste = Taste(tuple(widths or [(1, 1)] * size), rounding)
+    taste = Taste(tuple(widths or [(1, 1)] * size), misfit, rounding)
     for nullity in _nullities(values, rounding):
-        basis = integer_basis(directions[size - nullity :].T / lengths[:, None], taste)
+        basis = _by_units(integer_basis(directions[size - nullity :].T / lengths[:, None], taste), taste)
         oriented = sorted(map(taste.oriented, basis), key=lambda vector: np.flatnonzero(vector).tolist())
+        if prepare is not None:
+            prepare(oriented)
         good = tuple(filter(confirm, oriented))
         kept = float(values[size - nullity - 1]) if nullity < size else 1.0
         found = Exponents(good, kept, float(values[size - nullity]), nullity - len(good))
@@ -81,19 +94,27 @@ def _nullities(values: np.ndarray, rounding: float) -> list[int]:
 
 @dataclass(frozen=True)
 class Taste:
-    """Which of two vectors is easier to read: ±1 only, few blocks, few gains, sizes that fit, neighbours."""
+    """Which of two vectors is easier to read: ±1 only, few blocks, by unit, few gains, sizes that fit."""
 
     widths: tuple[tuple[int, int], ...]
+    misfit: Callable[[tuple[int, ...]], float] = _unknown
     rounding: float = 1e-5
 
-    def cost(self, vector: tuple[int, ...]) -> tuple[int, int, int, int, int, int, int, tuple[int, ...]]:
+    def cost(self, vector: tuple[int, ...]) -> tuple[int, ...]:
         """Return what is compared, the more important first."""
         used = [k for k, x in enumerate(vector) if x]
         large, total = sum(abs(x) > 1 for x in vector), sum(map(abs, vector))
         gains = sum(self.widths[k][1] == 0 for k in used)
-        if min(vector) >= 0:
-            return large, len(used), total, gains, 0, 0, -sum(used), vector
-        return large, len(used), total, gains, self._misfit(vector), used[-1] - used[0], sum(used), vector
+        size = large, len(used), total, int(self.misfit(vector) > 0), gains
+        if self._is_stream(vector):
+            return *size, 0, 0, -sum(used), *vector
+        return *size, self._sizes_beyond_one(vector), used[-1] - used[0], sum(used), *vector
+
+    def _is_stream(self, vector: tuple[int, ...]) -> bool:
+        """Whether all goes one way, up to the gain and bias of the norm that reads it last."""
+        sides = [[self.widths[k][1] > 0 for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1)]
+        few, many = sorted(sides, key=len)
+        return not any(few) and (not few or sum(many) > _SEVERAL)
 
     def oriented(self, vector: tuple[int, ...]) -> tuple[int, ...]:
         """Return the vector or its negative, so that gains and biases have positive exponents."""
@@ -102,7 +123,7 @@ class Taste:
         )
         return tuple(-x for x in vector) if balance < 0 else vector
 
-    def _misfit(self, vector: tuple[int, ...]) -> int:
+    def _sizes_beyond_one(self, vector: tuple[int, ...]) -> int:
         """How many sizes there are beyond one: units of the writing side, inputs of the reading side."""
         up, down = ([k for k, x in enumerate(vector) if x * sign > 0] for sign in (1, -1))
         return min(self._sizes(up, down), self._sizes(down, up)) - 1
@@ -133,6 +154,28 @@ def integer_basis(null: np.ndarray, taste: Taste) -> list[tuple[int, ...]]:
     for _ in range(3):
         pool |= _sums(_sparsest(list(pool), len(rows), taste))
     return _sparsest(list(pool), len(rows), taste)
+
+
+def _by_units(basis: Sequence[tuple[int, ...]], taste: Taste) -> list[tuple[int, ...]]:
+    """The basis with vectors brought to hold unit by unit, by adding pairs of it that keep their size."""
+    pairs = [np.asarray(vector) for vector in basis if sum(map(bool, vector)) == 2]
+    return [_nearer(vector, pairs, taste) for vector in basis]
+
+
+def _nearer(vector: tuple[int, ...], pairs: Sequence[np.ndarray], taste: Taste) -> tuple[int, ...]:
+    """A vector after steps that each bring it nearer, or itself if they do not lead to the end."""
+    start, size = vector, sum(map(bool, vector))
+    left = taste.misfit(vector)
+    while left and size > _PAIR:
+        sums = [np.asarray(vector) + sign * pair for pair in pairs for sign in (1, -1)]
+        near = [
+            tuple(map(int, one)) for one in sums if np.count_nonzero(one) == size and np.abs(one).max() == 1
+        ]
+        best = min(near, key=taste.misfit, default=vector)
+        if taste.misfit(best) >= left:
+            break
+        vector, left = best, taste.misfit(best)
+    return start if left else vector
 
 
 def _reduced_echelon(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from normgeom.symmetry.probe import Probe
 
 EXTRA_ROWS = 4
-_POINTS = 3
+_CHECKED = 3
 
 
 class Sketch:
@@ -47,11 +47,17 @@ class Sketch:
         return values
 
 
-def plan(blocks: int, outputs: int) -> list[int]:
-    """Return how many functionals to take at each point: a few more than blocks, no more than outputs."""
-    rows = blocks + EXTRA_ROWS
-    points = min(rows, max(_POINTS, math.ceil(rows / max(outputs, 1))))
-    return [rows // points + (k < rows % points) for k in range(points)]
+def plan(blocks: int, outputs: int, fields: int) -> list[int]:
+    """Return how many functionals to take at each point: a few more than blocks, no more than outputs.
+
+    Few at the first two, where the gradients are checked and summed up along shifts (`fields` of them), and
+    all others at the last, which is left as soon as their rank has stopped to grow.
+    """
+    outputs = max(outputs, 1)
+    counts = [min(outputs, max(_CHECKED, fields)), min(outputs, fields)]
+    rest = max(EXTRA_ROWS, blocks + EXTRA_ROWS - sum(counts))
+    points = math.ceil(rest / outputs)
+    return counts + [rest // points + (k < rest % points) for k in range(points)]
 
 
 def gradients_at(
@@ -63,16 +69,16 @@ def gradients_at(
         outputs = probe.outputs(leaves)
     sketch = Sketch(outputs, count, probe.generator)
 
-    def gradients() -> Iterator[dict[str, Tensor | None]]:
-        for k in range(sketch.count):
-            pairs = list(zip(outputs, sketch.cotangents(k), strict=True))
-            taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
-            found: Sequence[Tensor | None] = [None] * len(leaves)
-            if taken:
-                roots, weights = zip(*taken, strict=True)
-                found = torch.autograd.grad(
-                    roots, list(leaves.values()), weights, allow_unused=True, retain_graph=True
-                )
-            yield dict(zip(leaves, found, strict=True))
+    def gradient(k: int) -> dict[str, Tensor | None]:
+        pairs = zip(outputs, sketch.cotangents(k), strict=True)
+        taken = [(out, weight) for out, weight in pairs if differentiable and out.requires_grad]
+        if not taken:
+            return dict.fromkeys(leaves)
+        probe.backwards += 1
+        roots, weights = zip(*taken, strict=True)
+        own = list(leaves.values())
+        found = torch.autograd.grad(roots, own, weights, allow_unused=True, retain_graph=True)
+        return dict(zip(leaves, found, strict=True))
 
-    return sketch, gradients()
+    # Nothing here holds on to a gradient, which is as large as the model.
+    return sketch, map(gradient, range(sketch.count))

@@ -1,6 +1,6 @@
 """The blocks of a model that a scan looks at: whole tensors, stacked pieces, and their natural parts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,16 +12,21 @@ from normgeom.symmetry.blocks import BlockView
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "h")
+_WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
 _STACKED = ("in_proj", "c_attn", "qkv")
 
 
 class Move(StrEnum):
-    """How a block is moved: multiplied, or shifted by what is constant along the units or the inputs."""
+    """How a block is moved: multiplied, shifted by what is constant along the units or the inputs, at will.
+
+    `CARRIED` moves the bias of a layer by its weight times a vector: what a shift of its input adds.
+    """
 
     SCALE = "scale"
     SHIFT_UNITS = "shift along units"
     SHIFT_INPUTS = "shift along inputs"
     ANY = "any change"
+    CARRIED = "shift through the weight"
 
 
 SHIFTS = (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)
@@ -150,7 +155,8 @@ def natural_parts(model: nn.Module, block: Partition) -> Iterator[Partition]:
     for axis in range(min(len(shape), 2)):
         if is_whole and axis != block.units and shape[axis] > 1:
             yield _cut(block, axis, shape[axis], column)
-    yield from _heads(model, block)
+    if not isinstance(owner, (nn.Embedding, nn.EmbeddingBag)):
+        yield from _heads(model, block)
     gates = _gates(owner, leaf, shape)
     if gates:
         yield _cut(block, 0, gates, "gate")
@@ -182,10 +188,15 @@ def _is_stacked(model: nn.Module, name: str, owner: nn.Module, leaf: str) -> boo
 
 def head_count(model: nn.Module, name: str) -> int:
     """How many heads the nearest module above a parameter says that it has, 0 if none does."""
+    return _told(model, name, _HEADS)
+
+
+def _told(model: nn.Module, name: str, words: Sequence[str]) -> int:
+    """The number that the nearest module above a parameter, or its configuration, gives for one of words."""
     path = name.rpartition(".")[0]
     while path:
         module = model.get_submodule(path)
-        for word in _HEADS:
+        for word in words:
             for holder in (module, getattr(module, "config", None)):
                 count = getattr(holder, word, None)
                 if isinstance(count, int) and count > 1:
@@ -199,15 +210,27 @@ def head_count(model: nn.Module, name: str) -> int:
 def _heads(model: nn.Module, block: Partition) -> Iterator[Partition]:
     """The heads in a projection: units of query, key and value, inputs of the output projection."""
     view = block.view
-    count = head_count(model, view.parameter)
-    if count < 2 or len(view.shape) > 2:
+    if len(view.shape) > 2:
         return
-    if (view.stop - view.start) % count == 0 and view.stop - view.start > count:
+    count = _heads_along(model, block, view.stop - view.start)
+    if count > 1:
         yield _cut(block, block.units, count, "head")
     is_whole = view.stop - view.start == view.shape[view.axis]
     for axis, size in enumerate(view.shape):
-        if is_whole and axis != block.units and size % count == 0 and size > count:
+        count = _heads_along(model, block, size)
+        if is_whole and axis != block.units and count > 1:
             yield _cut(block, axis, count, "head of inputs")
+
+
+def _heads_along(model: nn.Module, block: Partition, size: int) -> int:
+    """How many heads an axis holds: fewer than the module says where queries share keys and values."""
+    count = head_count(model, block.view.parameter)
+    width = _told(model, block.view.parameter, _WIDTHS)
+    if count < 2 or size <= count:
+        return 0
+    if width > 1:
+        return size // width if size % width == 0 else 0
+    return count if size % count == 0 else 0
 
 
 def _gates(owner: nn.Module, leaf: str, shape: tuple[int, ...]) -> int:

@@ -24,12 +24,17 @@ class Probe:
 
     The copy is in float64 if it can be called there, else in the model's type. Buffers and the random state
     are the same at every call, so that dropout keeps its mask; the mode is the model's own.
+
+    Attributes:
+        forwards: how many forward passes there were.
+        backwards: how many backward passes.
     """
 
     def __init__(
         self, model: nn.Module, batch: Any, *, select: Callable[[Any], Any] | None, generator: torch.Generator
     ) -> None:
         self.select, self.generator = select, generator
+        self.forwards, self.backwards = 1, 0  # the first tries whether the copy runs in float64
         self.model, self.batch, self._mode = _double(model, batch)
         for value in self.model.parameters():
             value.requires_grad_(True)
@@ -81,6 +86,7 @@ class Probe:
     def outputs(self, values: Mapping[str, Tensor] | None = None) -> list[Tensor]:
         """Return the floating-point outputs with some parameters replaced."""
         state = {**self.parameters, **{k: v.clone() for k, v in self._buffers.items()}, **(values or {})}
+        self.forwards += 1
         positional, named = self.batch
         with torch.random.fork_rng(_cuda_devices()), self._mode:
             out = torch.func.functional_call(self.model, state, positional, named)

@@ -1,7 +1,7 @@
 """What a scan found of one block, of one of its partitions, and of several blocks together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from normgeom.symmetry.partitions import Move
 
@@ -124,6 +124,8 @@ class JointSymmetry:
         by: what can have a c of its own: every `unit`, every `head`, or only the tensors as a `whole`.
         rule: which symmetry it is, in a few words.
         why: in a sentence.
+        companions: the exponents of blocks, each free as a whole, that have to go along unit by unit.
+        through: for a bias that is shifted by its weight times the vector, that weight.
     """
 
     move: Move
@@ -134,9 +136,13 @@ class JointSymmetry:
     by: str
     rule: str
     why: str
+    companions: Mapping[str, int] = field(default_factory=dict)
+    through: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """For example `norm.weight^+1 head.weight^-1`; shifts are written with `·`."""
+        """For example `norm.weight^+1 head.weight^-1`; shifts with `·`, and a W if a weight carries them."""
         sign = "^" if self.move is Move.SCALE else "·"
-        return " ".join(f"{name}{sign}{power:+d}" for name, power in self.exponents.items())
+        return " ".join(
+            f"{name}{sign}{power:+d}{'W' * (name in self.through)}" for name, power in self.exponents.items()
+        )

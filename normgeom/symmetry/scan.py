@@ -1,22 +1,21 @@
 """Every scale and shift symmetry of a model, single and joint."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from normgeom.symmetry.assembly import Assembly
-from normgeom.symmetry.differences import are_right, gradient_error, radial_differences
-from normgeom.symmetry.functionals import plan
+from normgeom.symmetry.differences import are_right, radial_differences
+from normgeom.symmetry.functionals import EXTRA_ROWS
 from normgeom.symmetry.map import SymmetryMap
 from normgeom.symmetry.moves import Singles
-from normgeom.symmetry.partitions import SHIFTS, Move, Partition, natural_parts, whole_blocks
+from normgeom.symmetry.partitions import Partition, natural_parts, whole_blocks
 from normgeom.symmetry.points import Points
 from normgeom.symmetry.probe import Probe, check_module
-from normgeom.symmetry.records import BlockSymmetry
 from normgeom.symmetry.slopes import Slopes, measure_slopes
 from normgeom.symmetry.trials import Trial
 
@@ -66,13 +65,13 @@ def scan(
     with _saying_why(model):
         outputs = sum(out.numel() for out in probe.plain())
     probe.without_eps()
-    points = Points(probe)
-    counts = plan(len(blocks), outputs)
-    tick = _ticker(progress, sum(counts) + len(blocks))
-    slopes, trusted = _slopes(probe, blocks, [p for own in parts.values() for p in own], counts, points, tick)
+    points = Points(probe, model)
+    tick = _ticker(progress, 2 * len(blocks) + EXTRA_ROWS)
+    slopes, trusted = _slopes(
+        probe, blocks, [p for own in parts.values() for p in own], outputs, points, tick
+    )
     trial = Trial(probe)
-    decide = Singles(trial, slopes, trusted)
-    singles = [_single(decide, k, block, parts[block], tick) for k, block in enumerate(blocks)]
+    singles = Singles(trial, slopes, trusted).decide(blocks, parts, tick)
     return Assembly(model, trial, points, blocks, singles, slopes, trusted).map()
 
 
@@ -80,46 +79,24 @@ def _slopes(
     probe: Probe,
     blocks: Sequence[Partition],
     parts: Sequence[Partition],
-    counts: Sequence[int],
+    outputs: int,
     points: Points,
     tick: Callable[[], None],
 ) -> tuple[Slopes, bool]:
     """The slopes, and whether the gradients they come from are those of the function."""
-    points.move_to(0)
-    error = gradient_error(probe)
-    trusted = are_right(error, probe.unit)
-    slopes = measure_slopes(
-        probe,
-        blocks,
-        parts,
-        counts=counts,
-        move_to_point=points.move_to,
-        differentiable=math.isfinite(error),
-        tick=tick,
+    measure = partial(
+        measure_slopes, probe, blocks, parts, outputs=outputs, move_to_point=points.move_to, tick=tick
     )
-    slopes.forwards += 3
-    slopes.backwards += 3
+    try:
+        slopes = measure(differentiable=True)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # the model has no backward pass
+        slopes = measure(differentiable=False)
+    trusted = are_right(slopes.gradient_error, probe.unit)
     if not trusted:
-        slopes.radial = radial_differences(probe, blocks, sum(counts), tick)
-        slopes.forwards += 2 * len(blocks) + 1
+        slopes.radial = radial_differences(probe, blocks, len(blocks) + EXTRA_ROWS, tick)
     return slopes, trusted
-
-
-def _single(
-    singles: Singles, k: int, block: Partition, parts: Sequence[Partition], tick: Callable[[], None]
-) -> BlockSymmetry:
-    """The record of one block; its words and what eps breaks come later."""
-    tick()
-    dead = singles.is_dead(k, block)
-    moves = {Move.SCALE: singles.scale(k, block, dead)}
-    for move in SHIFTS:
-        if block.constant_axes(move):
-            moves[move] = singles.shift(k, block, move)
-    implied = {move for move in SHIFTS if move in moves and moves[move].holds}
-    found = [] if dead else [one for part in parts for one in singles.parts(part, implied)]
-    return BlockSymmetry(
-        block.view.labels[0], block.view.parameter, block.shape_of_block, dead, moves, tuple(found)
-    )
 
 
 def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable[[], None]:

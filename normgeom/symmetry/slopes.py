@@ -6,17 +6,21 @@ along shifts. As many rows as blocks, and a few more, determine the null space o
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at
+from normgeom.symmetry.carried import as_matrix, weights_of_biases
+from normgeom.symmetry.differences import GradientCheck
+from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at, plan
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
+from normgeom.symmetry.span import Span
+from normgeom.symmetry.unitwise import UnitSlopes, unit_slopes
 
 _POINTS_WITH_FIELDS = 2
 _ROWS = ("radial", "radial_detailed", "lengths", "reach")
@@ -39,12 +43,13 @@ class Slopes:
         radial_detailed: (a few functionals, blocks), the radial slopes at those of `reach`.
         lengths: (a few functionals, blocks), `‖g_p‖`.
         reach: (a few functionals, blocks), `‖θ_p‖ ‖g_p‖`, the largest that a slope could be.
-        fields: for each block, the gradient summed along a move, (a few functionals, numbers).
+        fields: for each block, the gradient summed along a move, (a few functionals, numbers); for a bias
+            also what its weight carries back, the slope of a shift of what the layer reads.
         parts: what was found of each partition, at a few functionals.
+        units: the radial slopes unit by unit.
         sketch: the functionals at the last point.
         last_radial: the rows of `radial` there, the first of the sketch.
-        forwards: forward passes.
-        backwards: backward passes.
+        gradient_error: by how much the gradients differ from differences of the function.
     """
 
     radial: np.ndarray
@@ -53,10 +58,10 @@ class Slopes:
     reach: np.ndarray
     fields: list[dict[Move, np.ndarray]]
     parts: dict[Partition, PartSlopes]
+    units: UnitSlopes
     sketch: Sketch
     last_radial: np.ndarray
-    forwards: int = 0
-    backwards: int = 0
+    gradient_error: float
 
     def response(self, k: int, moved: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
         """Return a finite change of the outputs over their radial slope for block k, at the last point."""
@@ -67,22 +72,38 @@ class Slopes:
 
 @dataclass(frozen=True)
 class _Terms:
-    """A tensor's gradient, and products of it and the tensor, which its partitions sum up in several ways."""
+    """A tensor's gradient, and inner products of both along all axes but one, which partitions sum up.
+
+    Attributes:
+        slope: the gradient.
+        products: by axis, `(value · slope, slope · slope, value · value)` for every index.
+    """
 
     slope: Tensor
-    product: Tensor
-    slope_squared: Tensor
-    value_squared: Tensor
+    products: Mapping[int, tuple[Tensor, Tensor, Tensor]]
 
     @classmethod
-    def of(cls, value: Tensor, slope: Tensor) -> "_Terms":
-        return cls(slope, value * slope, slope.square(), value.square())
+    def of(cls, value: Tensor, slope: Tensor, axes: Collection[int]) -> "_Terms":
+        pairs = ((value, slope), (slope, slope), (value, value))
+        found: dict[int, list[Tensor]] = {axis: [] for axis in axes}
+        for one, other in pairs:
+            product = one * other
+            for axis in axes:
+                rest = [k for k in range(product.ndim) if k != axis]
+                found[axis].append(product.sum(rest) if rest else product)
+        return cls(slope, {axis: (a, b, c) for axis, (a, b, c) in found.items()})
+
+    def of_parts(self, part: Partition) -> Iterator[Tensor]:
+        """The three inner products of every part."""
+        view = part.view
+        for product in self.products[view.axis]:
+            yield product[view.start : view.stop].reshape(view.parts, view.rows).sum(1)
 
 
 class Collector:
     """Reduces gradients, one after the other, to the numbers of `Slopes`."""
 
-    def __init__(self, blocks: Sequence[Partition], parts: Sequence[Partition]) -> None:
+    def __init__(self, blocks: Sequence[Partition], parts: Sequence[Partition], unit: float) -> None:
         self.blocks = blocks
         self.parts_of: dict[str, list[Partition]] = {}
         for part in parts:
@@ -90,23 +111,40 @@ class Collector:
         self.rows: dict[str, list[list[float]]] = {name: [] for name in _ROWS}
         self.fields: list[dict[Move, list[np.ndarray]]] = [{} for _ in blocks]
         self.parts = {part: PartSlopes() for part in parts}
+        self._span, self._rounding, self._reach = Span(unit**0.5), unit**0.75, np.zeros(len(blocks))
+        self._weights = weights_of_biases(blocks)
+        self.gradient_error = math.inf
+        self._before = self._at_point = 0
+        self._units: dict[tuple[Partition, int], list[np.ndarray]] = defaultdict(list)
 
     @property
     def fields_needed(self) -> int:
-        """How many functionals give more equations than there are shifts by vectors of one length."""
+        """How many functionals at a point give more equations than there are shifts of one length."""
         lengths = Counter(
             math.prod(block.shape(move))
             for block in self.blocks
             for move in (*SHIFTS, Move.ANY)
             if block.constant_axes(move) or (move is Move.ANY and len(block.view.shape) == 1)
         )
+        lengths.update(self.blocks[weight].widths[1] for weight in self._weights.values())
         needed = [math.ceil((count + EXTRA_ROWS) / length) for length, count in lengths.items() if length > 1]
-        return max([_POINTS_WITH_FIELDS, *needed])
+        return math.ceil(max([_POINTS_WITH_FIELDS, *needed]) / _POINTS_WITH_FIELDS)
 
-    def add(
+    def begin(self) -> None:
+        """Go on to the next point."""
+        self._before, self._at_point = len(self.rows["radial"]), 0
+
+    def add(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], early: bool) -> None:
+        """Take in one gradient; at an early point with its sums along moves, and once of parts and units."""
+        self._add_rows(values, gradient, early and self._at_point < self.fields_needed)
+        if early and self._at_point == 0:
+            self._add_all_parts(values, gradient)
+            self._add_units(values, gradient)
+        self._at_point += 1
+
+    def _add_rows(
         self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None], detailed: bool
     ) -> None:
-        """Take in one gradient; with its sums along all moves if it is a detailed one."""
         rows: dict[str, list[float]] = {name: [] for name in self.rows}
         for k, block in enumerate(self.blocks):
             whole = gradient[block.view.parameter]
@@ -118,17 +156,31 @@ class Collector:
                 rows["lengths"].append(float(slope.norm()))
                 rows["reach"].append(float(value.norm()) * rows["lengths"][-1])
                 self._add_fields(k, block, slope)
+                if k in self._weights:
+                    weight = self.blocks[self._weights[k]]
+                    carried = as_matrix(weight, values[weight.view.parameter]).T @ slope
+                    self.fields[k].setdefault(Move.CARRIED, []).append(_array(carried))
         for name, row in rows.items():
             if row:
                 self.rows[name].append(row)
+        if detailed:
+            self._reach = np.maximum(self._reach, rows["reach"])
+        radial = np.asarray(rows["radial"])
+        self._span.add(np.where(np.abs(radial) > self._rounding * self._reach, radial, 0.0))
 
-    def add_parts(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
-        """Take in the slopes of all parts."""
+    def _add_all_parts(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
         for name, parts in self.parts_of.items():
             found, value = gradient[name], values[name]
-            terms = _Terms.of(value, torch.zeros_like(value) if found is None else found)
+            slope = torch.zeros_like(value) if found is None else found
+            terms = _Terms.of(value, slope, {part.view.axis for part in parts})
             for part in parts:
                 self._add_parts(part, terms)
+
+    def _add_units(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
+        for block in self.blocks:
+            value, slope = values[block.view.parameter], gradient[block.view.parameter]
+            for axis, sums in unit_slopes(block, value, torch.zeros_like(value) if slope is None else slope):
+                self._units[block, axis].append(sums)
 
     def _add_fields(self, k: int, block: Partition, slope: Tensor) -> None:
         slope = (slope.movedim(block.view.axis, 0) if slope.ndim else slope.reshape(1))[None]
@@ -141,10 +193,11 @@ class Collector:
 
     def _add_parts(self, part: Partition, terms: "_Terms") -> None:
         found, slope = self.parts[part], part.fold(terms.slope)
-        lengths = part.fold(terms.slope_squared).flatten(1).sum(1).sqrt()
-        reach = part.fold(terms.value_squared).flatten(1).sum(1).sqrt() * lengths
+        radial, slope_squared, value_squared = terms.of_parts(part)
+        lengths = slope_squared.sqrt()
+        reach = value_squared.sqrt() * lengths
         found.reach = np.maximum(found.reach, _array(reach)) if len(found.reach) else _array(reach)
-        sizes = {Move.SCALE: part.fold(terms.product).flatten(1).sum(1).abs() / reach.clamp_min(1e-300)}
+        sizes = {Move.SCALE: radial.abs() / reach.clamp_min(1e-300)}
         for move in SHIFTS:
             axes = part.constant_axes(move)
             if axes:
@@ -155,26 +208,23 @@ class Collector:
             before = found.slopes.get(move)
             found.slopes[move] = _array(size) if before is None else np.maximum(before, _array(size))
 
-    def is_saturated(self, unit: float) -> bool:
-        """Whether the last few rows have added nothing to the rank of the radial slopes."""
-        rows = np.asarray(self.rows["radial"])
-        columns = rows / np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
-        values = np.linalg.svd(columns, compute_uv=False)
-        return int((values > unit**0.5 * values[0]).sum()) <= len(rows) - EXTRA_ROWS
+    def is_saturated(self) -> bool:
+        """Return whether a few rows of radial slopes have added nothing to their rank."""
+        return self._span.idle >= EXTRA_ROWS
 
-    def slopes(self, forwards: int, sketch: Sketch, before: int) -> Slopes:
-        """Return what was collected; the sketch's rows are those after `before`."""
+    def slopes(self, probe: Probe, sketch: Sketch) -> Slopes:
+        """Return what was collected; the sketch is that of the last point."""
+        units = {place: np.stack(sums) for place, sums in self._units.items()}
         rows = {name: np.asarray(values, dtype=float) for name, values in self.rows.items()}
-        backwards, last = len(rows["radial"]), rows["radial"][before:]
         fields = [{move: np.stack(v) for move, v in mine.items()} for mine in self.fields]
         return Slopes(
             **rows,
             fields=fields,
             parts=self.parts,
+            units=UnitSlopes(probe.model, units, probe.unit**0.5),
             sketch=sketch,
-            last_radial=last,
-            forwards=forwards,
-            backwards=backwards,
+            last_radial=rows["radial"][self._before :],
+            gradient_error=self.gradient_error,
         )
 
 
@@ -194,29 +244,56 @@ def measure_slopes(
     blocks: Sequence[Partition],
     parts: Sequence[Partition],
     *,
-    counts: Sequence[int],
+    outputs: int,
     move_to_point: Callable[[int], None],
     differentiable: bool,
     tick: Callable[[], None],
 ) -> Slopes:
-    """Return the slopes at several points, at most as many functionals at each as asked for.
+    """Return the slopes at several points, and by how much gradients and differences differ at the first.
 
-    Without a backward pass they are all zero. At the last point, where the probe is left, no more are taken
-    once the rank of the radial slopes has stopped to grow.
+    Without a backward pass the slopes are all zero. After the first two points no more functionals are taken
+    once the rank of the radial slopes has stopped to grow; the probe is left at the last.
+
+    Args:
+        probe: the model; its parameters are moved.
+        blocks: the whole blocks.
+        parts: their partitions.
+        outputs: how many numbers the model returns.
+        move_to_point: moves the probe's parameters.
+        differentiable: whether to take the gradients.
+        tick: called after every functional.
     """
-    collector = Collector(blocks, parts)
-    fields = math.ceil(collector.fields_needed / _POINTS_WITH_FIELDS)
-    for point, count in enumerate(counts):
+    collector = Collector(blocks, parts, probe.unit)
+    for point, count in enumerate(plan(len(blocks), outputs, collector.fields_needed)):
         move_to_point(point)
-        sketch, gradients = gradients_at(probe, count, differentiable=differentiable)
-        before = len(collector.rows["radial"])
-        for k, gradient in enumerate(gradients):
-            early = point < _POINTS_WITH_FIELDS
-            collector.add(probe.parameters, gradient, detailed=early and k < fields)
-            if early and k == 0:
-                collector.add_parts(probe.parameters, gradient)
-            tick()
-            is_last = point == len(counts) - 1
-            if is_last and k + 1 >= EXTRA_ROWS and collector.is_saturated(probe.unit):
-                break
-    return collector.slopes(len(counts), sketch, before)
+        sketch, enough = _measure_at(collector, probe, point, count, differentiable, tick)
+        if enough:
+            break
+    return collector.slopes(probe, sketch)
+
+
+def _measure_at(
+    collector: Collector,
+    probe: Probe,
+    point: int,
+    count: int,
+    differentiable: bool,
+    tick: Callable[[], None],
+) -> tuple[Sketch, bool]:
+    """Take in the functionals at one point; whether no more are needed."""
+    early = point < _POINTS_WITH_FIELDS
+    collector.begin()
+    sketch, gradients = gradients_at(probe, count, differentiable=differentiable)
+    check = GradientCheck(probe) if point == 0 else None
+    for gradient in gradients:
+        collector.add(probe.parameters, gradient, early=early)
+        if check is not None:
+            check.add(gradient)
+        del gradient  # the next one would be held beside it
+        tick()
+        if not early and collector.is_saturated():
+            return sketch, True
+    if check is not None and differentiable:
+        del gradients  # with the graph
+        collector.gradient_error = check.error(sketch)
+    return sketch, False

@@ -1,7 +1,7 @@
 """Finite transforms of the parameters: what the outputs do when blocks are scaled or shifted."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -12,7 +12,9 @@ from normgeom.symmetry.partitions import Move, Partition
 from normgeom.symmetry.probe import Probe, deviation
 from normgeom.symmetry.rescaling import rounding_tolerance
 
+Transform = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 FACTOR = 2.5
+_ONE_BY_ONE, _HALF = 3, 0.5
 _FAR = 2.0**6
 _FITS = 1e-6
 _NEAR_POWER = 0.1
@@ -24,13 +26,11 @@ class Trial:
 
     Attributes:
         tolerance: up to which a deviation is rounding.
-        forwards: how many forward passes there were.
     """
 
     probe: Probe
     wanted: list[Tensor] = field(init=False)
     tolerance: float = field(init=False)
-    forwards: int = field(init=False, default=2)
 
     def __post_init__(self) -> None:
         """Call the model at the point, and once more at rounded parameters."""
@@ -39,12 +39,36 @@ class Trial:
 
     def outputs(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the outputs with some parameters replaced."""
-        self.forwards += 1
         return self.probe.plain(values)
 
     def deviation(self, values: Mapping[str, Tensor]) -> float:
         """Return by how much the outputs change, relative to the largest."""
         return deviation(self.outputs(values), self.wanted)
+
+    def settle(self, transforms: Sequence[Transform], wanted: list[Tensor] | None = None) -> list[float]:
+        """Return the deviation of every transform; those that leave the outputs together share theirs.
+
+        One after the other are composed, all at first, and halved while they change the outputs.
+
+        Args:
+            transforms: from some parameters to those and others, with random numbers of their own, so that no
+                two undo each other.
+            wanted: the outputs to compare with, those of the trial if not given.
+        """
+        found, groups = [0.0] * len(transforms), [range(len(transforms))] if transforms else []
+        while groups:
+            group = groups.pop()
+            values: dict[str, Tensor] = {}
+            for k in group:
+                values |= transforms[k](values)
+            together = deviation(self.outputs(values), wanted or self.wanted)
+            if together <= self.tolerance or len(group) == 1:
+                for k in group:
+                    found[k] = together
+            else:
+                size = len(group) // 2 if len(group) > _ONE_BY_ONE else 1
+                groups += [group[k : k + size] for k in range(0, len(group), size)]
+        return found
 
     def moved(
         self,
@@ -77,13 +101,10 @@ class Trial:
             values[name] = block.put(value, block.fold(value) * factor**power)
         return values
 
-    def scaled_together(self, symmetries: Sequence[Mapping[Partition, int]]) -> dict[str, Tensor]:
-        """Return parameters moved by several joint scalings at once, each by a random factor of its own."""
-        factors = self.probe.random((len(symmetries),))
-        values: dict[str, Tensor] = {}
-        for exponents, factor in zip(symmetries, factors, strict=True):
-            values |= self.scaled(exponents, float(factor), values)
-        return values
+    def factor(self) -> float:
+        """Return a random factor that is not near 1: between 1.6 and e, or one over that."""
+        up, size = torch.rand(2, generator=self.probe.generator, dtype=torch.float64).tolist()
+        return math.exp((1 + size) / 2 * (1 if up < _HALF else -1))
 
     def free_parts(self, part: Partition, move: Move, candidates: Tensor) -> tuple[Tensor, float]:
         """Return which candidates can be moved, each by its own numbers, and the deviation of those.

@@ -1,57 +1,67 @@
 """Whether a joint scale symmetry holds unit by unit, or head by head, each with a factor of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
 from normgeom.symmetry.joint import Found
-from normgeom.symmetry.partitions import Partition, head_count
-from normgeom.symmetry.trials import Trial
+from normgeom.symmetry.partitions import Partition
+from normgeom.symmetry.trials import Transform, Trial
+from normgeom.symmetry.unitwise import Layout, UnitSlopes, layouts
 
 
-def finest(trial: Trial, found: Found) -> str:
-    """Return `unit`, `head` or `whole`: the finest way in which factors can differ between blocks.
+def finest(
+    trial: Trial, symmetries: Sequence[Found], slopes: UnitSlopes | None, free: Sequence[Partition]
+) -> list[Found]:
+    """Return the symmetries with the finest way in which factors can differ between blocks.
 
-    The writing side, which has gains or biases or comes first, is scaled along its units and the other along
-    its inputs: `W_1 -> diag(c) W_1`, `W_2 -> W_2 diag(1/c)`. Where that fails for two weights, both go along
-    their units, as queries and keys do, unit by unit and then head by head.
+    Args:
+        trial: where they are confirmed.
+        symmetries: joint scalings.
+        slopes: what unit by unit has a slope is not tried; None if the gradients cannot be trusted.
+        free: blocks that can be scaled by themselves.
     """
-    up = [block for block, power in found.exponents.items() if power > 0]
-    down = [block for block, power in found.exponents.items() if power < 0]
-    if not up or not down:
-        return "whole"
-    writers = min(up, down, key=lambda side: (all(block.widths[1] for block in side), side is down))
-    axes = {block: _axis(block, block in writers) for block in found.exponents}
-    if _holds(trial, found, axes, 0):
-        return "unit"
-    if any(sum(block.widths[1] > 0 for block in side) != 1 for side in (up, down)):
-        return "whole"
-    along_units = {block: block.units for block in found.exponents}
-    if _holds(trial, found, along_units, 0):
-        return "unit"
-    counts = {head_count(trial.probe.model, block.view.parameter) for block in found.exponents}
-    heads = counts.pop() if len(counts) == 1 else 0
-    return "head" if heads > 1 and _holds(trial, found, along_units, heads) else "whole"
+    result = list(symmetries)
+    ways = [
+        slopes.ways(found.exponents, free)
+        if slopes
+        else [(found.exponents, layout) for layout in layouts(trial.probe.model, found.exponents)]
+        for found in symmetries
+    ]
+    for turn in range(max(map(len, ways), default=0)):
+        tried = [k for k, own in enumerate(ways) if turn < len(own) and result[k].by == "whole"]
+        transforms = [_transform(trial, *ways[k][turn]) for k in tried]
+        for k, change in zip(tried, trial.settle(transforms), strict=True):
+            if change <= trial.tolerance:
+                result[k] = _finer(result[k], *ways[k][turn])
+    return result
 
 
-def _holds(trial: Trial, found: Found, axes: Mapping[Partition, int], heads: int) -> bool:
-    """Whether the outputs stay if every unit, or head, has its own factor; False if sizes do not fit."""
-    sizes = {(block.shape_of_block or (1,))[axis] for block, axis in axes.items()}
-    size = sizes.pop()
-    if sizes or size < 2 or (heads and size % heads):
-        return False
-    factors = trial.probe.random((heads or size,)).repeat_interleave(size // (heads or size))
-    values: dict[str, Tensor] = {}
-    for block, power in found.exponents.items():
+def _finer(found: Found, exponents: Mapping[Partition, int], layout: Layout) -> Found:
+    more = {block: power for block, power in exponents.items() if block not in found.exponents}
+    return replace(found, by=layout.by, companions=more)
+
+
+def _transform(trial: Trial, exponents: Mapping[Partition, int], layout: Layout) -> Transform:
+    return partial(_moved, trial, exponents, layout, trial.probe.random((layout.factors,)))
+
+
+def _moved(
+    trial: Trial,
+    exponents: Mapping[Partition, int],
+    layout: Layout,
+    factors: Tensor,
+    start: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    values = dict(start)
+    for block, power in exponents.items():
         name = block.view.parameter
         value = values.get(name, trial.probe.parameters[name])
-        values[name] = _scaled(block, value, axes[block], factors**power)
-    return trial.deviation(values) <= trial.tolerance
-
-
-def _axis(block: Partition, writes: bool) -> int:
-    """The axis of the units, or that of the inputs if there is one."""
-    return block.units if writes or not block.widths[1] else 1 - block.units
+        spread = layout.spread(factors**power, block)
+        values[name] = _scaled(block, value, layout.axes[block], spread)
+    return values
 
 
 def _scaled(block: Partition, value: Tensor, axis: int, factors: Tensor) -> Tensor:

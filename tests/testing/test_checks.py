@@ -162,3 +162,73 @@ def test_strategies_fit_each_other(layer, action, data):
 def test_powers_of_two(scale):
     assert scale < 0
     assert torch.tensor(-scale).log2() % 1 == 0
+
+
+class HiddenEps(nn.Module):
+    def forward(self, summed):
+        return summed / (summed.square().mean(1, keepdim=True) + 1e-5).sqrt()
+
+
+def test_an_eps_in_the_code_asks_for_degenerate_points_too():
+    ids = [check.id for check in invariance_checks(HiddenEps(), [], transforms=[])]
+    assert ids == [
+        f"HiddenEps-{name}-finite" for name in ("zero_weight", "equal_units", "equal_cases", "zero_case")
+    ]
+    assert list(invariance_checks(ng.RMSNorm(), [], transforms=[])) == []
+    assert list(invariance_checks(Uncentred(), [], transforms=[])) == []
+
+
+def far_off(weight, data):
+    a = data @ weight.T + 30000
+    return (a - a.mean(1, keepdim=True)) / a.std(1, keepdim=True)
+
+
+def test_a_claim_that_no_point_decides_fails():
+    """In bfloat16 all digits are gone, whatever the exact engines say of the code."""
+    options = {"transforms": [], "dtype": torch.bfloat16, "examples": 4}
+    (text,) = run(far_off, ["WeightMatrixRecenter"], **options).values()
+    assert "nothing can be decided at any of 4 points" in text
+    assert "a variance is 0 there" in text
+
+
+class Steered(nn.Module):
+    """A right norm that cannot be exported, whose eps no rule sees: its control flow asks for values."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, summed):
+        if summed.abs().max() > 1e9:
+            return summed
+        square = summed.square().mean(1, keepdim=True)
+        return summed / ((square + 1e-5).sqrt() if self.inside else square.sqrt() + 1e-5)
+
+
+class Narrow(nn.Module):
+    def forward(self, summed):
+        low = summed.bfloat16()
+        return ((low - low.mean(1, keepdim=True)) / low.std(1, keepdim=True)).to(summed.dtype)
+
+
+class StrayBias(nn.Module):
+    def forward(self, summed):
+        moved = summed + torch.arange(4.0).to(summed)
+        return (moved - moved.mean(1, keepdim=True)) / moved.std(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("layer", "blamed"),
+    [
+        (Steered(True), ("An eps may be to blame", "as for one inside a root", "an attribute `eps`")),
+        (Steered(False), ("an eps outside a root, may be to blame", "cannot be exported", "test_checks.py:")),
+        (StrayBias(), ("Something added before the norm, or an eps outside a root", "test_checks.py:")),
+        (Narrow(), ("rounding is to blame", "narrow cast to bfloat16 at test_checks.py:")),
+        (Uncentred(), ("The layer is to blame: neither rounding nor an eps", "test_checks.py:")),
+    ],
+    ids=["eps inside", "eps outside", "bias", "narrow", "layer"],
+)
+def test_what_is_to_blame(layer, blamed):
+    action = ng.WeightVectorRescale if isinstance(layer, Uncentred) else ng.CaseRescale
+    (text,) = run(layer, [action], transforms=[], degenerate=False, examples=3).values()
+    assert all(part in text for part in blamed), text

@@ -10,7 +10,7 @@ from torch import Tensor, nn, optim
 
 from normgeom.copies import results_by_value
 from normgeom.dynamics.laws.check import LawCheck
-from normgeom.dynamics.rules import AdamRule, LionRule, NormalizedRule, Rule, SGDRule, group_of, rule_of
+from normgeom.optimizers.rules import AdamRule, LionRule, NormalizedRule, Rule, SGDRule, group_of, rule_of
 
 _SAFETY = 10.0
 _VACUOUS = 100.0

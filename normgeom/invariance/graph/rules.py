@@ -12,7 +12,14 @@ import numpy as np
 
 from normgeom.invariance.graph.contractions import convolve, pool
 from normgeom.invariance.graph.digits import objects
-from normgeom.invariance.graph.linear_algebra import inverse, singular, symmetric, triangular
+from normgeom.invariance.graph.linear_algebra import (
+    inverse,
+    singular,
+    solved,
+    solved_by_parts,
+    symmetric,
+    triangular,
+)
 
 Rule = Callable[..., Any]
 
@@ -267,5 +274,7 @@ RULES: dict[str, Rule] = {
     "aten._linalg_svd": singular,
     "aten.linalg_inv_ex": inverse,
     "aten.linalg_cholesky_ex": triangular,
+    "aten._linalg_solve_ex": solved,
+    "aten.linalg_solve_triangular": solved_by_parts,
     "getitem": lambda a, xs, i: xs[i],
 }

@@ -1,6 +1,6 @@
 """Rational points and elements, and what a graph gives there before and after."""
 
-from collections.abc import Mapping
+import functools
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx
 
-from normgeom.invariance._points import NotExact, fractions, lifted_transform, scale_of_entries
+from normgeom.invariance._points import (
+    NotExact,
+    as_degree,
+    fractions,
+    lifted_transform,
+    scale_of_entries,
+    simple_degree,
+)
 from normgeom.invariance.exact import rational_parameter
 from normgeom.invariance.graph.digits import Digits, objects
-from normgeom.invariance.graph.evaluate import evaluate
+from normgeom.invariance.graph.evaluate import Constants, evaluate
 from normgeom.invariance.graph.exported import Graph
 from normgeom.invariance.verdict import Witness
 
@@ -37,18 +43,22 @@ class Sample:
         typical = sorted(v for v, _ in moving)[len(moving) // 2] if moving else 0
         return float(max((off / (max(v, typical) or 1) for v, off in moving), default=0))
 
-    def follows(self, degree: int) -> bool:
-        """Whether `|f'| = |delta|^degree |f|` in every entry."""
+    @property
+    def degree(self) -> int | float | None:
+        """The k with `|f'| = |delta|^k |f|` in every entry, a whole number or a simple fraction."""
         scale = scale_of_entries(self.element, self.before.shape) if self.before.ndim > 1 else None
         if scale is None:
-            return False
-        powers = (abs(Fraction(s)) ** degree for s in scale.ravel())
-        scaled = (
-            abs(v) * p.numerator / p.denominator for (v, _), p in zip(self._pairs(), powers, strict=True)
-        )
-        return all(
-            abs(abs(w) - v) <= SAME * (1 + abs(w)) for v, (_, w) in zip(scaled, self._pairs(), strict=True)
-        )
+            return None
+        sizes = [
+            Decimal(s.numerator) / Decimal(s.denominator) for s in (abs(Fraction(s)) for s in scale.ravel())
+        ]
+        known = [(s, abs(v), abs(w)) for s, (v, w) in zip(sizes, self._pairs(), strict=True)]
+        telling = next((row for row in known if row[0] != 1 and row[1] and row[2]), None)
+        if telling is None:
+            return None
+        k = simple_degree(float((telling[2] / telling[1]).ln() / telling[0].ln()))
+        follows = all(abs(w - v * s ** _decimal(k)) <= SAME * (1 + w) for s, v, w in known)
+        return as_degree(k) if follows else None
 
     @property
     def flips(self) -> bool:
@@ -66,6 +76,10 @@ class Sample:
 
     def _pairs(self) -> Any:
         return zip(self.before.ravel(), self.after.ravel(), strict=True)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def shapes(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -98,11 +112,16 @@ def element_at(
     return transform(rational_parameter(transform, shape, generator, simple))
 
 
+@functools.cache
+def _digits() -> Digits:
+    return Digits()
+
+
 def outputs_at(
-    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Mapping[fx.Node, float] | None = None
+    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Constants | None = None
 ) -> np.ndarray:
     """Return the outputs of a graph at a rational point, with 50 digits."""
-    digits = Digits()
+    digits = _digits()
     exact = (objects(np.frompyfunc(digits.number, 1, 1)(array)) for array in (weight, data))
     return evaluate(graph, digits, *exact, constants=constants)
 
@@ -114,7 +133,7 @@ def sample(
     data: np.ndarray,
     *,
     before: np.ndarray | None = None,
-    constants: Mapping[fx.Node, float] | None = None,
+    constants: Constants | None = None,
 ) -> Sample:
     """Return the outputs before and after an element acts; those before are taken if they are known."""
     before = outputs_at(graph, weight, data, constants=constants) if before is None else before

@@ -9,8 +9,8 @@ from sympy.polys.polyerrors import BasePolynomialError
 from normgeom.invariance._points import DEGREES, NotExact, Sizes, lifted_transform, scale_of_entries
 from normgeom.invariance.graph import engine
 from normgeom.invariance.graph.digits import NoValue, objects
-from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
-from normgeom.invariance.graph.evaluate import evaluate, refuse_unknown, size
+from normgeom.invariance.graph.eps_places import EpsPlace, eps_places, replaced, said
+from normgeom.invariance.graph.evaluate import Constants, evaluate, refuse_unknown, size
 from normgeom.invariance.graph.exported import Graph, NoGraph, export
 from normgeom.invariance.graph.samples import shapes
 from normgeom.invariance.graph.symbols import Symbols, TooMany
@@ -62,7 +62,7 @@ def _decide(layer: Layer, graph: Graph, transform: Any, generator: torch.Generat
     setting = _Setting(graph, transform)
     places = eps_places(graph) if engine.scales(setting.element) else []
     if not any(places) or not setting.degree_is(0, {}):
-        bare = {p.node: 0.0 for p in places}
+        bare = replaced(places, 0.0)
         if setting.degree_is(0, bare):
             return _identity(graph, places)
         points = engine.judge(layer, transform, generator=generator, graph=graph)
@@ -82,7 +82,7 @@ def _identity(graph: Graph, places: list[EpsPlace]) -> dict[str, Any]:
         text + (" at eps = 0" if places else ""), r"f(T(W, X)) = f(W, X)", "", weight[0], data[1], data[0]
     )
     kind = Kind.UP_TO_EPS if places else Kind.INVARIANT
-    return {"kind": kind, "proof": proof, "reason": "; ".join(dict.fromkeys(map(str, places)))}
+    return {"kind": kind, "proof": proof, "reason": said(places)}
 
 
 class _Setting:
@@ -128,7 +128,7 @@ class _Setting:
         array[:] = values
         return transform(array.reshape(shape) if shape else array[0])
 
-    def degree_is(self, degree: int, constants: dict[Any, float], *, signed: bool = False) -> bool:
+    def degree_is(self, degree: int, constants: Constants, *, signed: bool = False) -> bool:
         """Whether every output is multiplied by `|delta|^degree`, up to a sign if `signed`."""
         key = bool(constants)
         if key not in self._found:

@@ -2,8 +2,8 @@
 
 from torch import Tensor, optim
 
-from normgeom.dynamics.angles import wide
-from normgeom.dynamics.rules import Rule, group_of, rule_of
+from normgeom.optimizers.angles import wide
+from normgeom.optimizers.rules import Rule, group_of, rule_of
 
 
 def effective_learning_rate(
