@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from normgeom._types import AnyData, AnyWeight
+from normgeom.copies import results_by_value
 from normgeom.layers.convolution import DENSE, Convolution
 from normgeom.layers.weights import OwnWeight, of_same_shape
 
@@ -193,9 +194,7 @@ class OwningWeight(ModuleLayer):
 
 def copied(module: nn.Module) -> nn.Module:
     """Return a deep copy; tensors that hang on a graph (old-style weight norm) are copied by value."""
-    parts = [value for part in module.modules() for value in vars(part).values()]
-    hanging = [v for v in parts if isinstance(v, torch.Tensor) and not v.is_leaf]
-    return copy.deepcopy(module, {id(value): value.detach().clone() for value in hanging})
+    return copy.deepcopy(module, results_by_value(module))
 
 
 def _with_eps(module: nn.Module) -> list[Any]:

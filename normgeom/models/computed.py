@@ -3,18 +3,15 @@
 They are computed once a pass. A cell of plain tensors then runs in the place of the one that computes them.
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import torch
 from torch import nn
-from torch.nn.utils import parametrize, prune
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
+from torch.nn.utils import parametrize
 
+from normgeom.copies import computes_a_weight
 from normgeom.models.cell import Cell
 from normgeom.models.given import slots
 
-_COMPUTES = (prune.BasePruningMethod, SpectralNorm, WeightNorm)
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -31,34 +28,10 @@ def as_computed(cell: Cell) -> Cell:
     return _with(cell, _modules=parts, _forward_pre_hooks={}, _forward_hooks={})
 
 
-def twin(module: M) -> M:
-    """Return a module with modes, hooks and buffers of its own, and parameters that share their memory.
-
-    Every parameter is a leaf that requires a gradient; parameters and parts that are tied stay so.
-    """
-    found: M = _twin(module, {})
-    return found
-
-
-def _twin(value: Any, memo: dict[int, Any]) -> Any:
-    if id(value) in memo or value is None:
-        return memo.get(id(value))
-    if isinstance(value, nn.Parameter):
-        memo[id(value)] = nn.Parameter(value.detach())
-    elif isinstance(value, torch.Tensor):
-        memo[id(value)] = value.clone()
-    else:
-        memo[id(value)] = found = object.__new__(type(value))
-        found.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in vars(value).items()})
-        for kind in ("_parameters", "_buffers", "_modules"):
-            found.__dict__[kind] = {k: _twin(v, memo) for k, v in vars(value)[kind].items()}
-    return memo[id(value)]
-
-
 def _plain(part: nn.Module) -> nn.Module:
     """Return a part of a cell with tensors where it computes them."""
     hooks = part._forward_pre_hooks.values()
-    if _registered(part) or not all(isinstance(hook, _COMPUTES) for hook in hooks):
+    if _registered(part) or not all(map(computes_a_weight, hooks)):
         return part
     for hook in hooks:
         hook(part, ())

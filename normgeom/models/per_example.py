@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from normgeom.models.computed import twin
+from normgeom.copies import twin
 from normgeom.models.recurrent import Recurrent
 from normgeom.models.tapped import TappedCells
 

@@ -50,22 +50,17 @@ class Recurrent(nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
         self._names = [[f"layer{k}", *[f"layer{k}_reverse"] * bool(bidirectional)] for k in range(num_layers)]
-        for k, names in enumerate(self._names):
-            inputs = input_size if k == 0 else hidden_size * (1 + bidirectional)
+        initial = {"initial_gain": initial_gain, "initial_bias": initial_bias}
+        self._add_cells(bias=bias, placement=placement, eps=eps, **initial, device=device, dtype=dtype)
+        self.placement = self.cells()["layer0"].placement
+
+    def _add_cells(self, **options: Any) -> None:
+        """Add the cell of each layer and direction."""
+        outputs = self.hidden_size * (1 + self.bidirectional)
+        for layer, names in enumerate(self._names):
             for name in names:
-                cell = self.cell_type(
-                    inputs,
-                    hidden_size,
-                    bias=bias,
-                    placement=placement,
-                    eps=eps,
-                    initial_gain=initial_gain,
-                    initial_bias=initial_bias,
-                    device=device,
-                    dtype=dtype,
-                )
-                self.add_module(name, cell)
-        self.placement = cell.placement
+                inputs = outputs if layer else self.input_size
+                self.add_module(name, self.cell_type(inputs, self.hidden_size, **options))
 
     def cells(self) -> dict[str, Cell]:
         """Return the cells by name, in the order of torch's states: by layer, then direction."""

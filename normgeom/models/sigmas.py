@@ -5,8 +5,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from normgeom.copies import twin
 from normgeom.models.arguments import check_input, is_ids
-from normgeom.models.computed import twin
 from normgeom.models.places import GainBiasNorm
 from normgeom.models.recurrent import Recurrent
 

@@ -53,6 +53,8 @@ class Corpus:
             ValueError: if the text is empty or too short to split, the fraction is out of range, or a
                 character is not in the vocabulary.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be a string; got {type(text).__name__}.")
         if not 0 < held_out < 1:
             raise ValueError(f"held_out must be a fraction between 0 and 1; got {held_out}.")
         if not text:

@@ -262,6 +262,13 @@ def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path, numpy_in):
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("content", [{"step": 1}, [1]], ids=str)
+def test_a_file_that_is_no_checkpoint_of_a_run(tmp_path, content):
+    torch.save(content, tmp_path / "checkpoint-000000001.pt")
+    with pytest.raises(ValueError, match=r"must be a checkpoint of a run, with generator, .*; it is somethi"):
+        run("adam", tmp_path, resume=True)
+
+
 def test_a_whole_checkpoint_is_not_called_damaged(tmp_path):
     path = tmp_path / "checkpoint-000000001.pt"
     torch.save({"odd": Path("x")}, path)
