@@ -53,7 +53,7 @@ def test_layers_in_layers():
 def test_nothing_is_lost(name):
     found = ng.scan(*reference(name))
     plain, folded = found.rows(), found.rows(folded=True)
-    total = len(found.joint) + len(found.joint_shifts)
+    total = len(found.together)
     assert len({row["symmetry"] for row in plain if row["kind"] == "joint"}) == total
     shown = {row["symmetry"].partition(":")[0] for row in folded if row["kind"] == "joint"}
     assert sum(int(text.partition("×")[2] or 1) for text in shown) == total
