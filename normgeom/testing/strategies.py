@@ -16,6 +16,8 @@ from hypothesis.strategies import SearchStrategy
 import normgeom as ng
 from normgeom.transforms import TABLE_1
 
+__all__ = ["actions", "datasets", "dyadics", "layers", "scales", "transforms", "weights"]
+
 STEP = 8
 SCALES = (0.25, 0.375, 0.625, 1.5, 2.0, 2.5, 3.0, 4.0)
 
