@@ -263,3 +263,18 @@ def test_where_a_naive_property_test_shrinks_to_eps_is_to_blame():
     assert Evidence(ng.as_layer(nn.LayerNorm(4)), {"cases": 3, "inputs": 4}).kept_without_rounding(
         element, weight, data
     )
+
+
+@given(strategies.weights(768, 3), strategies.datasets(5, 768))
+def test_large_arrays_repeat_a_few_numbers(weight, data):
+    assert (weight.shape, data.shape) == ((768, 3), (5, 768))
+    assert torch.equal(weight * 8, (weight * 8).round())
+    assert (data.std(1) > 0.25).all()
+
+
+def test_a_layer_of_many_units_is_attacked_too():
+    assert run(nn.LayerNorm(768), LAYER_NORM, examples=2) == {}
+    batch = nn.BatchNorm1d(768)
+    assert run(batch, ["WeightVectorRescale"], transforms=[], examples=2, bit_exact=True, inputs=200) == {}
+    failed = run(nn.RMSNorm(768), ["WeightMatrixRecenter"], transforms=[], examples=2)
+    assert "RMSNorm-WeightMatrixRecenter-invariant" in failed
