@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -32,3 +33,17 @@ def test_the_session_with_a_model_of_transformers():
         )
     failures, tried = failed(SECTION.search(README.read_text()).group(), flags=FLAGS)
     assert (failures, tried) == (0, 17)
+
+
+def test_every_block_of_job_2_runs_alone(tmp_path, monkeypatch, capsys):
+    """As a newcomer copies it: each block as a file of its own, beside `my_norm.py`."""
+    text = README.read_text()
+    job = text[text.index("### Test your own variant") : text.index("### The Fisher metric")]
+    blocks = re.findall(r"```python\n(.*?)```", job, re.DOTALL)
+    (tmp_path / "my_norm.py").write_text(blocks[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {"__name__": "block"})
+    assert len(blocks) == 4
+    assert "symmetries of W (4, 3)" in capsys.readouterr().out
+    monkeypatch.delitem(sys.modules, "my_norm")

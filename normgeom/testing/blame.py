@@ -37,9 +37,10 @@ def broken(layer: Layer, action: Any, found: Verdict, settled: Verdict) -> str:
 
 def fading(layer: Layer, found: Verdict) -> str:
     """Say that a change falls as one by an eps does, when weights or data grow; nothing if it does not."""
-    if found.scaling or found.witness is None:
-        return ""
     at = found.witness
+    # A shift of fixed size fades beside anything that grows, and no eps breaks one.
+    if found.scaling or at is None or getattr(at.transform, "sign", None) is None:
+        return ""
     here = invariance_error(layer, at.transform, at.weight, at.data)
     grown = (at.weight * GROWN, at.data), (at.weight, at.data * GROWN)
     there = min(invariance_error(layer, at.transform, *point) for point in grown)

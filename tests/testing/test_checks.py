@@ -8,6 +8,7 @@ from torch import nn
 
 import normgeom as ng
 from normgeom.testing import invariance_checks, strategies
+from normgeom.testing.evidence import Evidence
 
 LAYER_NORM = ["WeightMatrixRescale", "WeightMatrixRecenter", "DatasetRescale", "CaseRescale"]
 
@@ -232,3 +233,48 @@ def test_what_is_to_blame(layer, blamed):
     action = ng.WeightVectorRescale if isinstance(layer, Uncentred) else ng.CaseRescale
     (text,) = run(layer, [action], transforms=[], degenerate=False, examples=3).values()
     assert all(part in text for part in blamed), text
+
+
+@given(strategies.weights(5, 3), strategies.datasets(), strategies.scales())
+def test_nothing_drawn_is_subnormal(weight, data, scale):
+    """HYP-02: squares of what is drawn are far from the end of every type's range, half types too."""
+    drawn = torch.cat([weight.flatten(), data.flatten(), scale * data.flatten()])
+    assert ((drawn == 0) | (drawn.abs() >= 2.0**-6)).all()
+    assert drawn.abs().max() < 2.0**8
+
+
+def test_flushing_subnormals_changes_nothing():
+    """HYP-02: there Hypothesis refuses to draw floats; fractions of whole numbers it draws."""
+    claims = ["WeightMatrixRescale", "DatasetRescale", "CaseRescale"]
+    try:
+        torch.set_flush_denormal(True)
+        assert run(ng.RMSNorm(), claims, dtype=torch.float32, bit_exact=True, examples=3) == {}
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_where_a_naive_property_test_shrinks_to_eps_is_to_blame():
+    """HYP-04: at the row (0, 0, 0, 1), scaled by 1/2, eps changes layer norm; the claim is not refuted."""
+    element, weight = ng.CaseRescale(torch.full((3,), 0.5).double()), torch.eye(4).double()
+    data = torch.tensor([[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 2.0, 1.0], [1.0, 0.0, 0.0, 0.0]]).double()
+    assert ng.invariance_error(nn.LayerNorm(4), element, weight, data) > 1e-6
+    (verdict,) = ng.check(nn.LayerNorm(4), [element], weight=weight, data=data, engines=["numeric"])
+    assert verdict.kind is ng.Kind.UP_TO_EPS
+    assert Evidence(ng.as_layer(nn.LayerNorm(4)), {"cases": 3, "inputs": 4}).kept_without_rounding(
+        element, weight, data
+    )
+
+
+@given(strategies.weights(768, 3), strategies.datasets(5, 768))
+def test_large_arrays_repeat_a_few_numbers(weight, data):
+    assert (weight.shape, data.shape) == ((768, 3), (5, 768))
+    assert torch.equal(weight * 8, (weight * 8).round())
+    assert (data.std(1) > 0.25).all()
+
+
+def test_a_layer_of_many_units_is_attacked_too():
+    assert run(nn.LayerNorm(768), LAYER_NORM, examples=2) == {}
+    batch = nn.BatchNorm1d(768)
+    assert run(batch, ["WeightVectorRescale"], transforms=[], examples=2, bit_exact=True, inputs=200) == {}
+    failed = run(nn.RMSNorm(768), ["WeightMatrixRecenter"], transforms=[], examples=2)
+    assert "RMSNorm-WeightMatrixRecenter-invariant" in failed
