@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -46,6 +45,7 @@ def check(
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "cpu",
     generator: torch.Generator | None = None,
+    graphs: graph.Graphs | None = None,
 ) -> InvarianceRow:
     """Return a layer's row of Table 1: one verdict for each transform, settled by all engines that apply.
 
@@ -64,6 +64,7 @@ def check(
         dtype: the type in which the numeric engine evaluates the layer.
         device: where it does.
         generator: a CPU generator for every draw; one seeded with 0 if not given.
+        graphs: the graphs of this layer from an earlier call, `invariance.graph.Graphs(layer)`; kept there.
 
     Raises:
         ValueError: for sizes too small to decide anything, shapes that do not fit, values not finite.
@@ -88,13 +89,14 @@ def check(
     check_arrays(weight, data)
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
-    graphs = _Graphs(subject, weight, data, sizes)
+    known = _graphs_of(subject, graphs)
 
     def cell(transform: Any) -> Verdict:
         if _moves_nothing(subject, transform, sizes):
             reason = "the element given moves neither weight nor data, so it decides nothing"
             return Verdict(kind=Kind.UNDECIDED, reason=reason, **verdict_subject(subject, transform, ""))
-        seen = graphs.at(transform) if set(names) & set(ON_GRAPHS) else None
+        shapes = _shapes(subject, transform, weight, data, sizes)
+        seen = known.at(*shapes) if set(names) & set(ON_GRAPHS) else None
         options: dict[str, dict[str, Any]] = {name: {"graph": seen} for name in ON_GRAPHS}
         options["numeric"] = point | {
             "seen": graph.with_hidden_eps(subject, seen),
@@ -107,14 +109,15 @@ def check(
             said.append(graph.without_rounding(verdict, seen) if name in ON_GRAPHS else verdict)
         verdict = settle(said)
         if verdict.holds and "numeric" in names and not isinstance(subject, NormLayer):
-            said_of_gradient = of_gradient(subject, transform, point_of(subject, sizes), seen)
+            said_of_gradient = of_gradient(subject, transform, point_of(shapes), seen)
             reason = "; ".join(filter(None, [verdict.reason, said_of_gradient]))
             verdict = dataclasses.replace(verdict, reason=reason)
         return verdict
 
     cells = tuple(cell(t) for t in actions)
-    seen = next(iter(graphs.known.values()), None)
-    return InvarianceRow(subject.name, cells, remarks(subject, seen, sizes))
+    shapes = _shapes(subject, actions[0], weight, data, sizes)
+    seen = known.at(*shapes) if set(names) & set(ON_GRAPHS) else None
+    return InvarianceRow(subject.name, cells, remarks(subject, seen, shapes))
 
 
 def _actions(transforms: Any) -> list[Any]:
@@ -161,30 +164,27 @@ def _engines(layer: Layer, engines: Sequence[str] | None) -> list[str]:
     return names
 
 
-@dataclass
-class _Graphs:
-    """The graphs of a layer, exported once for each size."""
+def _shapes(
+    layer: Layer, transform: Any, weight: AnyWeight | None, data: AnyData | None, sizes: dict[str, int | None]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of the arrays given, else those of a transform's points."""
+    known = sizes_of(layer, weight, data, sizes)
+    drawn = Sizes.of(layer, transform, numeric.USUAL, **known).shapes(layer)
+    first, second = (
+        size if array is None else tuple(array.shape)
+        for size, array in zip(drawn, (weight, data), strict=True)
+    )
+    return first, second
 
-    layer: Layer
-    weight: torch.Tensor | None
-    data: torch.Tensor | None
-    sizes: dict[str, int | None]
-    known: dict[Any, graph.Graph | graph.NoGraph] = field(default_factory=dict)
 
-    def at(self, transform: Any) -> graph.Graph | graph.NoGraph:
-        """Return the graph at the sizes of the arrays given or of a transform; or why there is none."""
-        sizes = sizes_of(self.layer, self.weight, self.data, self.sizes)
-        drawn = Sizes.of(self.layer, transform, numeric.USUAL, **sizes).shapes(self.layer)
-        shapes = tuple(
-            size if array is None else tuple(array.shape)
-            for size, array in zip(drawn, (self.weight, self.data), strict=True)
+def _graphs_of(subject: Layer, given: graph.Graphs | None) -> graph.Graphs:
+    """The graphs given, if they are of this layer, else none yet."""
+    if given is not None and given.layer is not subject:
+        raise ValueError(
+            f"graphs must be those of the layer that is checked, {subject.name}; got {given.layer.name}'s. "
+            "Pass the layer that Graphs was made of, as `as_layer` returned it."
         )
-        if shapes not in self.known:
-            try:
-                self.known[shapes] = graph.export(self.layer, *shapes)
-            except graph.NoGraph as why:
-                self.known[shapes] = why
-        return self.known[shapes]
+    return given or graph.Graphs(subject)
 
 
 def invariance_table(

@@ -5,12 +5,10 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance._points import Sizes
 from normgeom.invariance.branches import branches
 from normgeom.invariance.gradients import backward_gap, gradient_identity_error
 from normgeom.invariance.graph import Graph, NoGraph, with_hidden_eps
 from normgeom.invariance.measure import evaluate
-from normgeom.invariance.numeric import USUAL
 from normgeom.invariance.scales import without_eps
 from normgeom.layers import Layer, ModuleLayer, NormLayer, OnSummedInputs
 
@@ -19,27 +17,27 @@ SAME = 1e-6
 FAILED = (RuntimeError, TypeError, ValueError)
 
 Point = tuple[torch.Tensor, torch.Tensor]
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def remarks(layer: Layer, seen: Graph | NoGraph | None, sizes: dict[str, int | None]) -> tuple[str, ...]:
+def remarks(layer: Layer, seen: Graph | NoGraph | None, shapes: Shapes) -> tuple[str, ...]:
     """Return what else there is to know of a layer, a sentence each.
 
     Args:
         layer: any layer; a norm of statistics has nothing to hide.
         seen: the layer's graph, for the lines of its code.
-        sizes: `units`, `inputs`, `cases` asked for.
+        shapes: of its weight and data.
     """
     if isinstance(layer, NormLayer):
         return ()
-    point = point_of(layer, sizes)
+    point = point_of(shapes)
     found = (of_sizes(layer, point), _of_writing(layer, point, seen), _of_scale(layer, point, seen))
     return tuple(filter(None, found))
 
 
-def point_of(layer: Layer, sizes: dict[str, int | None]) -> Point:
-    """Return a Gaussian point of a layer's own shapes."""
+def point_of(shapes: Shapes) -> Point:
+    """Return a Gaussian point."""
     generator = torch.Generator().manual_seed(0)
-    shapes = Sizes.of(layer, None, USUAL, **sizes).shapes(layer)
     weight, data = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     return weight, data
 

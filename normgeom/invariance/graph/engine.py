@@ -17,13 +17,14 @@ from normgeom.invariance.graph.eps_places import EpsPlace, eps_places, replaced,
 from normgeom.invariance.graph.evaluate import Constants, refuse_unknown, size
 from normgeom.invariance.graph.exported import Graph, NoGraph, operator
 from normgeom.invariance.graph.fading import broken_by_eps_alone, change_with
-from normgeom.invariance.graph.samples import SAME, Sample, element_at, outputs_at, rational_point, sample
+from normgeom.invariance.graph.samples import SAME, Point, Sample, element_at, rational_point
 from normgeom.invariance.measure import size_of_summed_inputs
 from normgeom.invariance.scales import scales_at
 from normgeom.invariance.verdict import Kind, Proof, Verdict, law, subject
 from normgeom.layers import Layer
 
-POINTS = 3
+POINTS, FEWER = 3, 2
+MANY_OPERATIONS = 50_000  # with thousands of outputs, two points tell as much
 TRIES = 4
 SEEN = 1e-12  # a smaller change may come from a constant of the code that was rounded
 CHEAP = 3_000  # up to here a point of small integers is looked for
@@ -60,64 +61,62 @@ def _decide(graph: Graph, layer: Layer, transform: Any, generator: torch.Generat
     """Return kind and evidence; the first point that no eps explains decides."""
     samples: list[Sample] = []
     places: list[EpsPlace] = []
-    for weight, data, before in _points(graph, layer, generator):
-        element = element_at(transform, weight, data, generator)
+    for point in _points(graph, layer, generator):
+        element = element_at(transform, point.weight, point.data, generator)
         try:
-            here = sample(graph, element, weight, data, before=before)
+            here = point.moved(element)
         except NoValue:
             continue
         places = eps_places(graph) if scales(element) else []
-        if here.change > SAME and not (places and broken_by_eps_alone(graph, here, places)):
+        if here.change > SAME and not (places and broken_by_eps_alone(here, places, first=not samples)):
             return _broken(graph, transform, here, generator)
         samples.append(here)
     if not samples:
         raise NoValue("the layer has no value at the points drawn")
-    constants = replaced(places, 0.0)
-    far = _broken_at_scales(graph, samples[0], constants)
+    far = _broken_at_scales(samples[0], replaced(places, 0.0))
     if far is not None:
         return {"kind": Kind.NOT_INVARIANT, "witness": far.witness()}
-    if max(s.change for s in samples) > SAME or change_with(graph, samples[0], _enlarged(places)) > SAME:
+    if max(s.change for s in samples) > SAME or change_with(samples[0], _enlarged(places)) > SAME:
         return _up_to_eps(places, max(s.change for s in samples))
     return {"kind": Kind.INVARIANT, "tolerance": float(SAME), "proof": _proof(graph, samples)}
 
 
-def _broken_at_scales(graph: Graph, here: Sample, constants: Constants) -> Sample | None:
+def _broken_at_scales(here: Sample, constants: Constants) -> Sample | None:
     """The point scaled to where a constant of the code matters, if the outputs change there without eps."""
-    arrays = (torch.tensor(array.astype(float)) for array in (here.weight, here.data))
-    factors = scales_at(bounds_but_eps(graph), size_of_summed_inputs(*arrays))
+    point = here.point
+    arrays = (torch.tensor(array.astype(float)) for array in (point.weight, point.data))
+    factors = scales_at(bounds_but_eps(point.graph), size_of_summed_inputs(*arrays))
     for factor in map(Fraction, factors):
-        for weight, data in ((here.weight * factor, here.data), (here.weight, here.data * factor)):
+        for grown in ((factor, 1), (1, factor)):
             try:
-                bare = sample(graph, here.element, weight, data, constants=constants)
-                if bare.change > SEEN:
-                    return sample(graph, here.element, weight, data)
+                if point.moved(here.element, constants, grown).change > SEEN:
+                    return point.moved(here.element, grown=grown)
             except NoValue:
                 continue
     return None
 
 
-def _points(graph: Graph, layer: Layer, generator: torch.Generator) -> list[tuple[Any, Any, Any]]:
+def _points(graph: Graph, layer: Layer, generator: torch.Generator) -> list[Point]:
     """The points of a graph with its outputs there, drawn once and compared with the layer's."""
     if "points" not in graph.found:
-        points = []
-        for _ in range(POINTS):
-            weight, data = rational_point(graph, generator)
-            points.append((weight, data, outputs_at(graph, weight, data)))
+        points = [
+            Point(graph, *rational_point(graph, generator))
+            for _ in range(POINTS if size(graph) < MANY_OPERATIONS else FEWER)
+        ]
         _refuse_another_function(graph, layer, points[0])
-        values = np.concatenate([before.ravel() for _, _, before in points])
+        values = np.concatenate([point.outputs().ravel() for point in points])
         if max(values) - min(values) <= SAME:
             raise NoGraph(f"the outputs of {layer.name} are constant at this size")
         graph.found["points"] = points
     return graph.found["points"]
 
 
-def _refuse_another_function(graph: Graph, layer: Layer, point: tuple[Any, Any, Any]) -> None:
+def _refuse_another_function(graph: Graph, layer: Layer, point: Point) -> None:
     """Raise NoGraph if the graph's exact outputs are not those of the layer, to its rounding."""
-    weight, data, exact = point
-    at = [torch.tensor(array.astype(float)) for array in (weight, data)]
+    at = [torch.tensor(array.astype(float)) for array in (point.weight, point.data)]
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         given, near = (layer(*(k * array for array in at)).double().numpy() for k in (1, 1 + UNIT))
-    expected = exact.astype(float)
+    expected = point.outputs().astype(float)
     narrowest = min((torch.finfo(t).bits for t in _types(graph)), default=64)
     allowed = {64: 1e-9, 32: 1e-4}.get(narrowest, 0.1)
     rounding = MANY * np.nan_to_num(np.abs(near - given)).max()
@@ -156,7 +155,7 @@ def _degree_without_eps(graph: Graph, here: Sample) -> str:
     """The law that the outputs follow but for an eps, in words; an empty string if there is none."""
     places = eps_places(graph) if scales(here.element) else []
     try:
-        bare = sample(graph, here.element, here.weight, here.data, constants=replaced(places, 0.0))
+        bare = here.point.moved(here.element, replaced(places, 0.0))
     except NoValue:
         return ""
     return (
@@ -185,16 +184,16 @@ def _proof(graph: Graph, samples: list[Sample]) -> Proof:
         f"the outputs of the layer's own graph ({count} operators) agree to 40 digits at {len(samples)} "
         "random rational points, each with its own element"
     )
-    weight, data = samples[0].weight.shape, samples[0].data.shape
+    weight, data = samples[0].point.weight.shape, samples[0].point.data.shape
     return Proof(text, r"f(T(W, X)) = f(W, X)", "", weight[0], data[1], data[0], how="50 digits")
 
 
 def _simple(graph: Graph, transform: Any, generator: torch.Generator) -> Sample | None:
     """A point of small integers where the outputs change visibly, None if a few tries find none."""
     for _ in range(TRIES):
-        weight, data = rational_point(graph, generator, simple=True)
+        point = Point(graph, *rational_point(graph, generator, simple=True))
         try:
-            found = sample(graph, element_at(transform, weight, data, generator, simple=True), weight, data)
+            found = point.moved(element_at(transform, point.weight, point.data, generator, simple=True))
         except NoValue:
             continue
         if found.change > 1e-3:

@@ -9,8 +9,8 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from normgeom.invariance.graph.digits import NoValue, objects
-from normgeom.invariance.graph.exported import Graph, NoGraph, describe, operator
+from normgeom.invariance.graph.digits import Digits, NoValue, objects
+from normgeom.invariance.graph.exported import Graph, NoGraph, ancestors, describe, operator
 from normgeom.invariance.graph.rules import RULES
 
 Constants = Mapping[tuple[fx.Node, int], torch.Tensor]
@@ -24,6 +24,7 @@ def evaluate(
     data: np.ndarray,
     *,
     constants: Constants | None = None,
+    known: Mapping[fx.Node, np.ndarray] | None = None,
 ) -> np.ndarray:
     """Return the outputs of a graph as an array of exact numbers.
 
@@ -33,19 +34,24 @@ def evaluate(
         weight: numbers of the arithmetic, of the shape the graph was exported for.
         data: likewise.
         constants: what stands in the place of some operands, by node and number of the argument.
+        known: the values of some nodes; what those alone depend on is not evaluated.
 
     Raises:
         NoGraph: at an operator without a rule, with its place.
         NoValue: where a function has no real value at this point.
     """
     refuse_unknown(graph)
-    values: dict[fx.Node, Any] = {}
+    kept = graph.found.setdefault("held", {}) if isinstance(arithmetic, Digits) else {}
+    values: dict[fx.Node, Any] = dict(known or {})
+    before = {source for node in values for source in ancestors(node)}
     for node in graph.needed:
+        if node in before:
+            continue
         if node in graph.inputs:
             held = graph.inputs[node]
-            values[node] = (
-                {"weight": weight, "data": data}[held] if isinstance(held, str) else _held(held, arithmetic)
-            )
+            if not isinstance(held, str) and node not in kept:
+                kept[node] = _held(held, arithmetic)
+            values[node] = {"weight": weight, "data": data}[held] if isinstance(held, str) else kept[node]
         else:
             values[node] = _called(node, values, arithmetic, constants or {})
     return objects(values[graph.output])
