@@ -35,22 +35,21 @@ class PartMoves:
     floor: float
 
     def decide(
-        self, partitions: Sequence[tuple[Partition, Collection[Move]]]
+        self, partitions: Sequence[tuple[Partition, Collection[Move]]], unused: Mapping[Partition, Tensor]
     ) -> Mapping[Partition, Sequence[PartSymmetry]]:
         """Return what is free in each partition, a record for every move with a free or an unused part.
 
         Args:
             partitions: each with the shifts that its whole block allows: those are its parts' too, and are
                 left out.
+            unused: the unused parts of each.
         """
-        still = {part: self._still(part) for part, _ in partitions}
-        unused = self._unused(still)
         tasks = []
         for part, implied in partitions:
             for move, slopes in self.slopes.parts[part].slopes.items():
                 flat = torch.from_numpy(slopes <= self.slope_tolerance) | (not self.trusted)
                 if move not in implied:
-                    tasks.append((part, move, flat & ~still[part]))
+                    tasks.append((part, move, flat & ~self.still(part)))
         found = defaultdict(list)
         for (part, move, _), (free, change) in zip(tasks, self._settled(tasks), strict=True):
             record = _record(part, move, free, unused[part], change)
@@ -58,12 +57,12 @@ class PartMoves:
                 found[part].append(record)
         return found
 
-    def _still(self, part: Partition) -> Tensor:
-        """The parts that have no slope whatever at the points: unused, or behind a rectifier that is shut."""
+    def still(self, part: Partition) -> Tensor:
+        """Return the parts that have no slope at the points: unused, or behind a rectifier that is shut."""
         return torch.from_numpy(self.slopes.parts[part].reach <= self.floor) & self.trusted
 
-    def _unused(self, still: Mapping[Partition, Tensor]) -> dict[Partition, Tensor]:
-        """The parts on which the outputs do not depend, of those without a slope."""
+    def unused(self, still: Mapping[Partition, Tensor]) -> dict[Partition, Tensor]:
+        """Return the parts on which the outputs do not depend, of those that have no slope."""
         tasks = [(part, Move.ANY, mask) for part, mask in still.items() if mask.any()]
         for _ in range(_ROUNDS):
             before, tasks = tasks, self._still_far_away(tasks)
