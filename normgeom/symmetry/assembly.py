@@ -164,7 +164,7 @@ class Assembly:
             if one.shut:
                 yield (
                     f"{one.block}: no slope on this batch, and yet the outputs depend on it (a rectifier "
-                    "that is shut?): nothing is claimed of it; give another batch"
+                    "that is shut, a step?): nothing is claimed of it; give another batch"
                 )
             for move, verdict in one.moves.items():
                 if not verdict.confirmed:

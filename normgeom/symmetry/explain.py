@@ -165,7 +165,7 @@ def _all_one_way(model: nn.Module, names: Sequence[str], norms: Mapping[str, boo
     if all(norms.get(owner) for owner in owners):
         why = f"what reads {_and(owners)} has a norm after it, which divides the length of gain and bias out"
         return Reading("gain before a norm", why)
-    why = f"{_and(names)} are added before one norm, which divides their common length out"
+    why = f"{_and(names)} are scaled together: the norm that follows divides their common length out"
     return Reading("one norm", why)
 
 

@@ -56,7 +56,7 @@ class Singles:
         unused = judge.unused({**still, **inside})
         dead = [bool(unused[block]) for block in blocks] if self.trusted else self._dead(blocks)
         shut = [bool(still[block]) and not dead[k] for k, block in enumerate(blocks)]
-        scales = self._at_the_inverse(blocks, dead, scales)
+        scales = self._at_other_factors(blocks, dead, scales)
         shifts = self._shifts(blocks)
         scales = [_unclaimed(one) if shut[k] else one for k, one in enumerate(scales)]
         shifts = [
@@ -118,14 +118,17 @@ class Singles:
         law = (1 - FACTOR**-2) / 2
         return abs(self.slopes.response(k, moved, self.trial.wanted) / law - 1) < _SMALL_DEVIATION
 
-    def _at_the_inverse(
+    def _at_other_factors(
         self, blocks: Sequence[Partition], dead: Sequence[bool], scales: Sequence[MoveVerdict]
     ) -> list[MoveVerdict]:
-        """The verdicts on scales with the deviation at the inverse factor, for those that hold so far."""
+        """The verdicts on scales with the deviation at other factors, for those that hold so far."""
         held = [k for k, one in enumerate(scales) if one.holds and not dead[k]]
-        moved = [partial(self.trial.scaled, {blocks[k]: 1}, 1 / FACTOR) for k in held]
-        after = dict(zip(held, self.trial.settle(moved), strict=True))
-        return [self._with(one, max(one.deviation, after.get(k, 0.0))) for k, one in enumerate(scales)]
+        after = dict.fromkeys(range(len(scales)), 0.0)
+        for factor in (1 / FACTOR, self.trial.far(), 1 / self.trial.far()):
+            moved = [partial(self.trial.scaled, {blocks[k]: 1}, factor) for k in held]
+            for k, change in zip(held, self.trial.settle(moved), strict=True):
+                after[k] = max(after[k], change)
+        return [self._with(one, max(one.deviation, after[k])) for k, one in enumerate(scales)]
 
     def _with(self, verdict: MoveVerdict, found: float) -> MoveVerdict:
         """A verdict with another deviation."""
