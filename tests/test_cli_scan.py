@@ -104,6 +104,12 @@ def test_the_printed_page_and_latex(normgeom, folder):
     assert (code, err) == (0, "")
     assert f"gain/next weight pair (by unit): {LABEL}" in out
     assert "nullity 2: 1 blocks can be scaled by themselves" in out
+    assert "every unit can have a factor" not in out
+    code, out, err = normgeom("scan", "scan_these.py:make", "--input", "8x4", "--words")
+    assert (code, "the output of 1 is read by 3.weight alone; every unit can have a factor" in out) == (
+        0,
+        True,
+    )
     code, out, err = normgeom("scan", "scan_these.py:make", "--input", "8x4", "--latex")
     assert (code, err, out.count(r"\toprule")) == (0, "", 2)
 

@@ -39,6 +39,7 @@ def scan(
     device: Annotated[str, typer.Option(help="Device, such as cpu or cuda.")] = "cpu",
     mode: Annotated[Mode, typer.Option(help="Mode to put the module in.")] = Mode.AS_FOUND,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every draw.")] = 0,
+    words: Annotated[bool, typer.Option("--words", help="Say of every symmetry why it holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
@@ -55,6 +56,8 @@ def scan(
     with _bar() as progress:
         found = run(module, batch, select=_selector(select), generator=generator, progress=progress)
     _print_map(found, as_json, latex)
+    if words and not (as_json or latex):
+        Console().print("\n".join(found.words()), highlight=False, markup=False, soft_wrap=True)
 
 
 def _selector(text: str) -> Callable[[Any], Any] | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single, explain_units
 from normgeom.symmetry.exponents import Exponents
@@ -34,10 +35,10 @@ class Assembly:
 
     def map(self) -> SymmetryMap:
         """Return the map."""
-        coupled = [k for k, one in enumerate(self.singles) if not one.scale.holds]
+        coupled = [k for k, one in enumerate(self.singles) if not (one.scale.holds or one.shut)]
         scales, exponents = joint_scales(self.trial, self.blocks, self.slopes, coupled)
         shifts = joint_shifts(self.trial, self.blocks, self.slopes, self._taken()) if self.trusted else []
-        free = [block for k, block in enumerate(self.blocks) if k not in coupled and not self.singles[k].dead]
+        free = [self.blocks[k] for k, one in enumerate(self.singles) if one.scale.holds and not one.dead]
         scales = finest(self.trial, scales, self.slopes.units if self.trusted else None, free)
         self._measure_eps()
         broken = self._breaking(scales)
@@ -141,7 +142,7 @@ class Assembly:
     def _norms(self) -> dict[str, bool]:
         """By module, whether it holds gains and biases only: vectors, and no weight."""
         return {
-            name: bool(own) and max(value.ndim for value in own) < 2
+            name: bool(own) and max(value.ndim for value in own) < 2 and not is_parametrized(module)
             for name, module in self.model.named_modules()
             for own in [list(module.parameters(recurse=False))]
         }
@@ -160,6 +161,11 @@ class Assembly:
                 "searched"
             )
         for one in self.singles:
+            if one.shut:
+                yield (
+                    f"{one.block}: no slope on this batch, and yet the outputs depend on it (a rectifier "
+                    "that is shut, a step?): nothing is claimed of it; give another batch"
+                )
             for move, verdict in one.moves.items():
                 if not verdict.confirmed:
                     says = "is unchanged" if verdict.holds else f"changes by {verdict.deviation:.1e}"

@@ -40,7 +40,8 @@ def _divisor(model: nn.Module, parameter: str) -> str:
     if ".parametrizations." in f".{parameter}":
         kind = type(model.get_submodule(parameter.rpartition(".")[0])[0]).__name__  # type: ignore[index]
         return {"_WeightNorm": "weight norm", "_SpectralNorm": "spectral norm"}.get(kind, kind)
-    return "weight norm" if parameter.endswith("weight_v") else "a norm"
+    endings = {"weight_v": "weight norm", "weight_orig": "spectral norm"}
+    return endings.get(parameter.rpartition(".")[2], "a norm")
 
 
 def _why_dead(model: nn.Module, one: BlockSymmetry) -> str:
@@ -74,9 +75,11 @@ def explain_joint(
     down = [name for name, power in exponents.items() if power < 0]
     if not down or not up:
         return _all_one_way(model, up or down, norms)
-    both = f"{_and(up)} times c, {_and(down)} over c"
+    both = f"{_times(exponents, up)}, {_times(exponents, down, over=True)}"
     if {_role(up), _role(down)} == {"query", "key"}:
         return Reading("Q/K pair", f"the scores are products of queries and keys: {both}")
+    if single := [name for side in (up, down) for name in side if _is_scalar(model, side)]:
+        return Reading("scalar factor", f"{_and(single)} multiplies what the other puts out: {both}")
     gains = [side for side in (up, down) if all(norms.get(_owner(name)) for name in side)]
     if len(gains) == 1 and any(_is_embedding(model, name) for name in exponents):
         return _tied_stream(model, down if gains[0] is up else up, both)
@@ -162,7 +165,7 @@ def _all_one_way(model: nn.Module, names: Sequence[str], norms: Mapping[str, boo
     if all(norms.get(owner) for owner in owners):
         why = f"what reads {_and(owners)} has a norm after it, which divides the length of gain and bias out"
         return Reading("gain before a norm", why)
-    why = f"{_and(names)} are added before one norm, which divides their common length out"
+    why = f"{_and(names)} are scaled together: the norm that follows divides their common length out"
     return Reading("one norm", why)
 
 
@@ -187,6 +190,21 @@ def _is_embedding(model: nn.Module, name: str) -> bool:
     words = name.partition("[")[0].split(".")
     by_name = any(_EMBEDDING.search(word) for word in words) and "norm" not in words[-2:][0].lower()
     return by_name or isinstance(_module(model, name), (nn.Embedding, nn.EmbeddingBag))
+
+
+def _is_scalar(model: nn.Module, names: Sequence[str]) -> bool:
+    """Whether one side is a single number."""
+    return len(names) == 1 and model.get_parameter(names[0].partition("[")[0]).numel() == 1
+
+
+def _times(exponents: Mapping[str, int], names: Sequence[str], over: bool = False) -> str:
+    """For example `a and b times c`, `d over c^2`."""
+    powers = {abs(exponents[name]) for name in names}
+    word = "over" if over else "times"
+    if len(powers) == 1:
+        power = powers.pop()
+        return f"{_and(names)} {word} c{f'^{power}' * (power > 1)}"
+    return _and([f"{name} {word} c^{abs(exponents[name])}" for name in names])
 
 
 def _is_gated(model: nn.Module, names: Sequence[str]) -> bool:

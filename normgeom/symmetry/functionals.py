@@ -1,7 +1,7 @@
 """Random functionals of the outputs, and their gradients with respect to all parameters."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -61,10 +61,22 @@ def plan(blocks: int, outputs: int, fields: int) -> list[int]:
 
 
 def gradients_at(
-    probe: Probe, count: int, *, differentiable: bool = True
+    probe: Probe,
+    count: int,
+    *,
+    values: Mapping[str, Tensor] | None = None,
+    differentiable: bool = True,
 ) -> tuple[Sketch, Iterator[dict[str, Tensor | None]]]:
-    """Return random functionals at the probe's parameters, and lazily the gradient of each, or none."""
-    leaves = {name: value.detach().requires_grad_() for name, value in probe.parameters.items()}
+    """Return random functionals at the probe's parameters, and lazily the gradient of each, or none.
+
+    Args:
+        probe: the model.
+        count: how many functionals, at most one for every output.
+        values: some parameters to use instead of the probe's.
+        differentiable: whether there are gradients.
+    """
+    point = {**probe.parameters, **(values or {})}
+    leaves = {name: value.detach().requires_grad_() for name, value in point.items()}
     with torch.enable_grad():
         outputs = probe.outputs(leaves)
     sketch = Sketch(outputs, count, probe.generator)

@@ -48,11 +48,18 @@ def joint_scales(
 
     def try_all(vectors: Sequence[tuple[int, ...]]) -> None:
         new = [vector for vector in vectors if vector not in deviations]
-        moved = [partial(trial.scaled, _named(blocks, v), trial.factor()) for v in new]
-        deviations.update(zip(new, trial.settle(moved), strict=True))
+        named = [_named(blocks, vector) for vector in new]
+        moved = [partial(trial.scaled, one, trial.factor()) for one in named]
+        near = trial.settle(moved)
+        held = [k for k, change in enumerate(near) if change <= trial.tolerance]
+        for factor in (trial.far(), 1 / trial.far()):
+            far = [partial(trial.scaled, named[k], factor ** (1 / _largest(new[k]))) for k in held]
+            for k, change in zip(held, trial.settle(far), strict=True):
+                near[k] = max(near[k], change)
+        deviations.update(zip(new, near, strict=True))
 
     def confirm(vector: tuple[int, ...]) -> bool:
-        return deviations[vector] <= trial.tolerance * max(1, max(map(abs, vector)))
+        return deviations[vector] <= trial.tolerance * _largest(vector)
 
     @cache
     def misfit(vector: tuple[int, ...]) -> float:
@@ -63,6 +70,10 @@ def joint_scales(
         radial, confirm, widths=widths, misfit=misfit, rounding=rounding_of(trial), prepare=try_all
     )
     return [Found(Move.SCALE, _named(blocks, v), deviations[v]) for v in exponents.vectors], exponents
+
+
+def _largest(vector: Sequence[int]) -> int:
+    return max(1, *map(abs, vector))
 
 
 def rounding_of(trial: Trial) -> float:

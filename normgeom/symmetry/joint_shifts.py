@@ -70,7 +70,8 @@ class _Search:
     def _found(self, moved: _Moved) -> Found:
         blocks = self.blocks
         first = next((one for one in moved if one[1] is not Move.CARRIED), moved[0])
-        sign = 1 if first[2] > 0 else -1
+        carried = next((-power for _, move, power in moved if move is Move.CARRIED), first[2])
+        sign = 1 if carried > 0 else -1
         return Found(
             first[1],
             {blocks[k]: sign * power for k, _, power in moved},

@@ -143,11 +143,18 @@ class SymmetryMap:
         rows = [{name: getattr(one, name) for name in names} for one in self.together]
         return pd.DataFrame(rows, columns=list(names))
 
+    def words(self) -> list[str]:
+        """Return a sentence for every symmetry, single ones first, as `block: why`."""
+        single = [f"{one.block}: {one.why}" for one in self.single]
+        return [*single, *(f"{one.label}: {one.why}" for one in self.together)]
+
     def to_markdown(self) -> str:
-        """Return the table and the joint symmetries as Markdown."""
+        """Return the table, the joint symmetries and a sentence for each as Markdown."""
         parts = [report.to_markdown(HEADER, self.cells())]
         if self.joint_cells():
             parts.append(report.to_markdown(_JOINT, self.joint_cells()))
+        if self.words():
+            parts.append("\n".join(f"* {sentence}" for sentence in self.words()))
         return "\n\n".join([*parts, self.summary()])
 
     def to_latex(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from normgeom.symmetry.part_moves import PartMoves
@@ -49,12 +50,24 @@ class Singles:
         for k, block in enumerate(blocks):
             tick()
             scales.append(self.scale(k, block))
-        dead = self._dead(blocks)
-        scales = self._at_the_inverse(blocks, dead, scales)
+        judge = PartMoves(self.trial, self.slopes, self.trusted, self.slope_tolerance, self.floor)
+        still = {block: torch.tensor([mute]) for block, mute in zip(blocks, self._mute(), strict=True)}
+        inside = {part: judge.still(part) for b in blocks if not still[b] for part in parts[b]}
+        unused = judge.unused({**still, **inside})
+        dead = [bool(unused[block]) for block in blocks] if self.trusted else self._dead(blocks)
+        shut = [bool(still[block]) and not dead[k] for k, block in enumerate(blocks)]
+        scales = self._at_other_factors(blocks, dead, scales)
         shifts = self._shifts(blocks)
+        scales = [_unclaimed(one) if shut[k] else one for k, one in enumerate(scales)]
+        shifts = [
+            {move: _unclaimed(one) for move, one in moves.items()} if shut[k] else moves
+            for k, moves in enumerate(shifts)
+        ]
         implied = [{move for move, verdict in moves.items() if verdict.holds} for moves in shifts]
-        live = [(part, implied[k]) for k, block in enumerate(blocks) if not dead[k] for part in parts[block]]
-        free = PartMoves(self.trial, self.slopes, self.trusted, self.slope_tolerance, self.floor).decide(live)
+        live = [
+            (part, implied[k]) for k, block in enumerate(blocks) for part in parts[block] if part in inside
+        ]
+        free = judge.decide(live, unused)
         return [
             BlockSymmetry(
                 block.view.labels[0],
@@ -63,17 +76,19 @@ class Singles:
                 dead[k],
                 {Move.SCALE: scales[k], **shifts[k]},
                 tuple(one for part in parts[block] for one in free.get(part, ())),
+                shut=shut[k],
             )
             for k, block in enumerate(blocks)
         ]
 
+    def _mute(self) -> np.ndarray:
+        """Which blocks have no slope at any point: dead, or behind a rectifier that is shut."""
+        return (self.slopes.reach.max(0) <= self.floor) & self.trusted
+
     def _dead(self, blocks: Sequence[Partition]) -> list[bool]:
-        """Whether the outputs do not depend on a block, whatever its numbers."""
-        reach = self.slopes.reach.max(0)
-        open_ones = [k for k in range(len(blocks)) if not self.trusted or reach[k] <= self.floor]
-        changes = self.trial.settle([partial(self._moved_from, blocks[k], Move.ANY) for k in open_ones])
-        dead = {k for k, change in zip(open_ones, changes, strict=True) if change <= self.trial.tolerance}
-        return [k in dead for k in range(len(blocks))]
+        """Whether the outputs do not depend on a block, where no gradient tells which are worth a try."""
+        moved = [partial(self._moved_from, block, Move.ANY) for block in blocks]
+        return [change <= self.trial.tolerance for change in self.trial.settle(moved)]
 
     def scale(self, k: int, block: Partition) -> MoveVerdict:
         """Return the verdict on the scale of a block, from one factor."""
@@ -103,14 +118,17 @@ class Singles:
         law = (1 - FACTOR**-2) / 2
         return abs(self.slopes.response(k, moved, self.trial.wanted) / law - 1) < _SMALL_DEVIATION
 
-    def _at_the_inverse(
+    def _at_other_factors(
         self, blocks: Sequence[Partition], dead: Sequence[bool], scales: Sequence[MoveVerdict]
     ) -> list[MoveVerdict]:
-        """The verdicts on scales with the deviation at the inverse factor, for those that hold so far."""
+        """The verdicts on scales with the deviation at other factors, for those that hold so far."""
         held = [k for k, one in enumerate(scales) if one.holds and not dead[k]]
-        moved = [partial(self.trial.scaled, {blocks[k]: 1}, 1 / FACTOR) for k in held]
-        after = dict(zip(held, self.trial.settle(moved), strict=True))
-        return [self._with(one, max(one.deviation, after.get(k, 0.0))) for k, one in enumerate(scales)]
+        after = dict.fromkeys(range(len(scales)), 0.0)
+        for factor in (1 / FACTOR, self.trial.far(), 1 / self.trial.far()):
+            moved = [partial(self.trial.scaled, {blocks[k]: 1}, factor) for k in held]
+            for k, change in zip(held, self.trial.settle(moved), strict=True):
+                after[k] = max(after[k], change)
+        return [self._with(one, max(one.deviation, after[k])) for k, one in enumerate(scales)]
 
     def _with(self, verdict: MoveVerdict, found: float) -> MoveVerdict:
         """A verdict with another deviation."""
@@ -145,3 +163,8 @@ class Singles:
         used = self.slopes.reach[:, k] > self.floor
         relative = np.abs(fields).max(1) / np.maximum(lengths * count**0.5, 1e-300)
         return float(relative[used].max(initial=0.0))
+
+
+def _unclaimed(verdict: MoveVerdict) -> MoveVerdict:
+    """A verdict that claims nothing: of a block that a rectifier shuts off on the batch."""
+    return replace(verdict, holds=False, deviation=_NAN, confirmed=True)

@@ -90,6 +90,8 @@ class BlockSymmetry:
         moves: the verdict of each move that has a meaning.
         parts: the partitions in which something is free.
         why: in words, if something is free.
+        shut: whether the block has no slope on the batch though the outputs depend on it, as behind a
+            rectifier that is shut: nothing is claimed of it.
     """
 
     block: str
@@ -99,6 +101,7 @@ class BlockSymmetry:
     moves: Mapping[Move, MoveVerdict]
     parts: tuple[PartSymmetry, ...]
     why: str = ""
+    shut: bool = False
 
     @property
     def scale(self) -> MoveVerdict:

@@ -9,6 +9,7 @@ from normgeom.symmetry.result import ScaleInvariance, ScaleKind
 
 _FACTORS = (2.5, 0.4)
 _SAFETY = 100.0
+_SUSPECT = 1e5
 _GRADIENT_SAFETY = 1e4
 _LARGEST_TOLERANCE = 0.05
 
@@ -17,13 +18,19 @@ def rounding_tolerance(probe: Probe, wanted: list[Tensor]) -> float:
     """Return what a deviation of the outputs is judged against: 100 times that of rounded parameters.
 
     Raises:
-        ValueError: if the outputs are nothing but rounding.
+        ValueError: if the outputs are nothing but rounding, or differ from call to call.
     """
     nearby = {}
     for name, value in probe.parameters.items():
         draw = torch.randn(value.shape, generator=probe.generator, dtype=torch.float64)
         nearby[name] = value * (1 + 4 * probe.unit * draw.to(value))
     noise = deviation(probe.plain(nearby), wanted)
+    if noise > _SUSPECT * probe.unit and (again := deviation(probe.plain(), wanted)):
+        raise ValueError(
+            "the model must return the same outputs whenever it is called with the same parameters, buffers "
+            f"and random state; they differ by {again:.1e} of their size. Does it count its calls, or keep a "
+            "generator of its own?"
+        )
     if _SAFETY * noise > _LARGEST_TOLERANCE:
         raise ValueError(
             "the outputs must be more than rounding; a rounding of the parameters changes the outputs "

@@ -15,6 +15,7 @@ from normgeom.symmetry.rescaling import rounding_tolerance
 Transform = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 FACTOR = 2.5
 _ONE_BY_ONE, _HALF = 3, 0.5
+_DOUBLE = 1e-10
 _FAR = 2.0**6
 _FITS = 1e-6
 _NEAR_POWER = 0.1
@@ -100,6 +101,10 @@ class Trial:
             value = values.get(name, self.probe.parameters[name])
             values[name] = block.put(value, block.fold(value) * factor**power)
         return values
+
+    def far(self) -> float:
+        """Return a power of two so large that a clamp which the outputs stay clear of would be met."""
+        return 2.0**8 if self.probe.unit < _DOUBLE else 2.0**3
 
     def factor(self) -> float:
         """Return a random factor that is not near 1: between 1.6 and e, or one over that."""

@@ -144,8 +144,11 @@ class UnitSlopes:
         size = sizes.pop()
         if sizes or size < 2:
             return []
-        wanted = np.sum([power * self.slopes[b, axes[b]] for b, power in exponents.items()], axis=0).ravel()
-        least = self.tolerance * np.linalg.norm(wanted)
+        alone = Layout("unit", axes, size, 0)
+        if self._has_none(exponents, alone):
+            return [(exponents, alone)]
+        parts = [power * self.slopes[block, axes[block]].ravel() for block, power in exponents.items()]
+        wanted, least = np.sum(parts, axis=0), self.tolerance * np.linalg.norm(parts)
         columns = {
             (block, axis): self.slopes[block, axis].ravel()
             for block in free

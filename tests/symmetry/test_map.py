@@ -57,6 +57,14 @@ def test_every_format_has_every_block_and_symmetry(net):
     assert found.joint_frame()["rule"].tolist() == ["gain/next weight pair"]
 
 
+def test_a_sentence_for_every_symmetry(gpt):
+    found = gpt[1]
+    words = found.words()
+    assert len(words) == len(found.single) + len(found.together)
+    assert all(sentence.rstrip().endswith(tuple("abcdefghijklmnopqrstuvwxyz)")) for sentence in words)
+    assert all(f"* {sentence}" in found.to_markdown().splitlines() for sentence in words)
+
+
 def test_a_block_by_its_name(net):
     assert net[1]["0.bias"].dead
     with pytest.raises(KeyError, match=r"no block '9'; there are 0\.weight"):

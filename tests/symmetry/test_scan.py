@@ -9,6 +9,19 @@ from torch import nn
 import normgeom as ng
 from tests.symmetry.scanned import BATCH, Fn, seeded
 
+
+class Counting(nn.Module):
+    """Counts its calls outside of buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 2), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x) * (1 + 1e-4 * self.calls)
+
+
 PAIR = ["0.weight^+1 0.bias^+1 2.weight^-1"]
 
 
@@ -173,6 +186,7 @@ def test_scalars_outputs_of_one_number_and_zero_weights():
             "Linear cannot be scanned: calling it on the batch",
         ),
         (lambda: nn.Linear(4, 2), {"z": BATCH}, ValueError, "TypeError: .*unexpected keyword argument 'z'"),
+        (Counting, BATCH, ValueError, "must return the same outputs whenever it is called"),
         (lambda: nn.Tanh(), BATCH, ValueError, "must have floating-point parameters; it has none"),
         (lambda: Fn(lambda a: a.argmax(), 4), BATCH, ValueError, "give `select` to pick them"),
     ],
