@@ -10,7 +10,7 @@ from normgeom.invariance import Verdict, check, graph, numeric
 from normgeom.invariance._points import NotExact, Sizes, fractions, lifted_transform
 from normgeom.invariance.graph.digits import NoValue, objects, precision
 from normgeom.invariance.graph.eps_places import eps_places, replaced
-from normgeom.invariance.graph.samples import sample
+from normgeom.invariance.graph.samples import Point
 from normgeom.invariance.verdict import settle
 from normgeom.layers import Layer, NormLayer
 
@@ -92,10 +92,10 @@ class Evidence:
         if isinstance(self.layer, NormLayer) or isinstance(seen, graph.NoGraph):
             return False
         constants = replaced(eps_places(seen), VANISHING)
-        exact = (objects(fractions(array)) for array in (weight, data))
+        point = Point(seen, objects(fractions(weight)), objects(fractions(data)))
         try:
             with precision():
-                here = sample(seen, lifted_transform(element, lambda f: f), *exact, constants=constants)
+                here = point.moved(lifted_transform(element, lambda f: f), constants)
         except (graph.NoGraph, NotExact, NoValue):
             return False
         return here.change < SEEN
