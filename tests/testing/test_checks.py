@@ -286,8 +286,8 @@ def test_large_arrays_repeat_a_few_numbers(weight, data):
 
 
 def test_a_layer_of_many_units_is_attacked_too():
-    assert run(nn.LayerNorm(768), LAYER_NORM, examples=2) == {}
-    batch = nn.BatchNorm1d(768)
-    assert run(batch, ["WeightVectorRescale"], transforms=[], examples=2, bit_exact=True, inputs=200) == {}
-    failed = run(nn.RMSNorm(768), ["WeightMatrixRecenter"], transforms=[], examples=2)
-    assert "RMSNorm-WeightMatrixRecenter-invariant" in failed
+    options = {"transforms": [], "examples": 2, "degenerate": False}
+    assert run(nn.LayerNorm(300), ["CaseRescale"], **options) == {}
+    assert run(nn.BatchNorm1d(300), ["WeightVectorRescale"], **options, bit_exact=True, inputs=120) == {}
+    failed = run(nn.RMSNorm(300), ["WeightMatrixRecenter"], **options)
+    assert set(failed) == {"RMSNorm-WeightMatrixRecenter-invariant"}
