@@ -36,7 +36,7 @@ def fitting_units(module: nn.Module, call: Callable[[int], Any]) -> int | None:
     """
     arrays = [*module.parameters(), *module.buffers()]
     lengths = sorted({length for array in arrays for length in array.shape if length > 1})
-    fits = [n for n in lengths if _accepts(call, n) and not _accepts(call, n + 1)]
+    fits = [n for n in lengths if _accepts(call, n) and not (_accepts(call, n + 1) or _accepts(call, 2 * n))]
     return fits[0] if len(fits) == 1 else None
 
 

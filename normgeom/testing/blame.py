@@ -28,10 +28,12 @@ def broken(layer: Layer, action: Any, found: Verdict, settled: Verdict) -> str:
     """
     if "holds without rounding" in settled.reason:
         return rounded(action, found) + _line(found, settled)
-    text = f"{layer.name} is claimed to be invariant under {action.__name__}, but it is not. "
+    fades = fading(layer, found)
+    text = f"{layer.name} is claimed to be invariant under {action.__name__}, but "
+    text += "its outputs change. " if fades else "it is not. "
     if found.scaling:
         text += f"Its outputs follow a law of their own: {found.scaling}. "
-    blamed = fading(layer, found) or "The layer is to blame: neither rounding nor an eps explains it."
+    blamed = fades or "The layer is to blame: neither rounding nor an eps explains it."
     return f"{text}{blamed}\n{found}{_line(found, settled)}"
 
 

@@ -87,7 +87,7 @@ def invariance_checks(
     Args:
         layer: a norm, a module, or a function of (weight, data); see `as_layer`.
         claims: the actions that leave it unchanged, exactly or up to its eps, as classes or their names.
-        transforms: the actions that are checked; claims outside of them are added.
+        transforms: the actions that are checked, as classes or their names; claims beside them are added.
         units: units of the points; what the layer's parameters fix, else 4.
         inputs: inputs of the points, else 3.
         cases: cases of the points, else 5.
@@ -98,8 +98,9 @@ def invariance_checks(
         examples: how many inputs Hypothesis tries for a claim.
 
     Raises:
-        ValueError: for a claim that names no action, or an impossible number of examples.
-        TypeError: for something that is not a layer.
+        ValueError: for a claim that names no action, sizes that decide nothing or that the layer does not
+            have, or an impossible number of examples.
+        TypeError: for something that is not a layer, or a dtype that is none.
 
     >>> import normgeom as ng
     >>> [check.id for check in invariance_checks(ng.RMSNorm(), claims=[ng.CaseRescale])][-1]
@@ -107,10 +108,13 @@ def invariance_checks(
     """
     if not isinstance(examples, int) or examples < 1:
         raise ValueError(f"examples must be a whole number, at least 1; got {examples!r}.")
-    claimed = [_action(claim) for claim in claims]
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype must be a floating-point torch dtype, such as torch.float32; got {dtype!r}.")
+    claimed, asked = ([_action(one) for one in several] for several in (claims, transforms))
     sizes = {"units": units, "inputs": inputs, "cases": cases}
     evidence = Evidence(as_layer(layer), sizes, dtype)
-    actions = [*transforms, *(c for c in claimed if c not in transforms)]
+    evidence.size(None)
+    actions = [*asked, *(c for c in claimed if c not in asked)]
     return _checks(evidence, actions, claimed, examples, bit_exact, degenerate)
 
 

@@ -229,6 +229,23 @@ def test_a_weight_that_a_module_keeps_itself_is_named():
     )  # fmt: skip
 
 
+class PerGroup(nn.Module):
+    """A norm with one gain a group: it takes every multiple of 4 units."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(4, 1))
+
+    def forward(self, summed):
+        groups = summed.reshape(len(summed), 4, -1)
+        return (self.gain * F.normalize(groups, dim=2)).flatten(1)
+
+
+def test_a_number_that_units_must_only_be_a_multiple_of_fixes_none():
+    assert ng.as_layer(PerGroup()).units is None
+    assert ng.check(PerGroup(), [ng.WeightMatrixRescale], units=12, engines=["numeric"]).holds == (YES,)
+
+
 def test_the_units_that_fit_are_found():
     assert ng.as_layer(Gained(7)).units == 7
     assert ng.on_summed_inputs(Gained(1, 6, 1, 1), kernel=(2, 2)).units == 6

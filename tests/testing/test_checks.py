@@ -138,6 +138,19 @@ def test_bad_arguments_are_refused_before_any_check():
         invariance_checks(ng.LayerNorm(), examples=0)
     with pytest.raises(TypeError, match="a layer must be"):
         invariance_checks(3)
+    with pytest.raises(TypeError, match=r"dtype must be a floating-point torch dtype.*got 'float32'"):
+        invariance_checks(nn.LayerNorm(4), dtype="float32")
+    with pytest.raises(ValueError, match="at least 3 units; got 2"):
+        invariance_checks(ng.LayerNorm(), units=2)
+    with pytest.raises(ValueError, match="the call is for 8 and LayerNorm for 4"):
+        invariance_checks(nn.LayerNorm(4), units=8)
+    with pytest.raises(ValueError, match="a claim must name an action"):
+        invariance_checks(nn.LayerNorm(4), transforms=["Rescale"])
+
+
+def test_actions_have_names_too():
+    (check,) = invariance_checks(ng.LayerNorm(), transforms=["CaseRecenter"])
+    assert check.subject is ng.CaseRecenter
 
 
 @given(strategies.weights(5, 3), strategies.datasets())
@@ -273,8 +286,8 @@ def test_large_arrays_repeat_a_few_numbers(weight, data):
 
 
 def test_a_layer_of_many_units_is_attacked_too():
-    assert run(nn.LayerNorm(768), LAYER_NORM, examples=2) == {}
-    batch = nn.BatchNorm1d(768)
-    assert run(batch, ["WeightVectorRescale"], transforms=[], examples=2, bit_exact=True, inputs=200) == {}
-    failed = run(nn.RMSNorm(768), ["WeightMatrixRecenter"], transforms=[], examples=2)
-    assert "RMSNorm-WeightMatrixRecenter-invariant" in failed
+    options = {"transforms": [], "examples": 2, "degenerate": False}
+    assert run(nn.LayerNorm(300), ["CaseRescale"], **options) == {}
+    assert run(nn.BatchNorm1d(300), ["WeightVectorRescale"], **options, bit_exact=True, inputs=120) == {}
+    failed = run(nn.RMSNorm(300), ["WeightMatrixRecenter"], **options)
+    assert set(failed) == {"RMSNorm-WeightMatrixRecenter-invariant"}
