@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import importlib.util
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ import torch
 
 from normgeom.report import write_json
 
+OPTIONAL = ("transformers",)
 PACKAGES = ("normgeom", "torch", "numpy", "sympy", "scipy", "scikit-learn", "matplotlib", "seaborn", "pandas")
 
 
@@ -76,13 +78,18 @@ def record(options: Options, name: str, files: Sequence[Path], seconds: float) -
         "arguments": {"quick": options.quick, "full": options.full},
         "seed": options.seed,
         "device": options.device,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
+        "versions": {"python": platform.python_version()} | _versions(),
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
     }
     entries |= {file.relative_to(options.out).as_posix(): made for file in files}
     write_json(options.out / "manifest.json", dict(sorted(entries.items())))
+
+
+def _versions() -> dict[str, str]:
+    """The versions of what is used, and of what may be, where it is installed."""
+    return {p: version(p) for p in (*PACKAGES, *(p for p in OPTIONAL if importlib.util.find_spec(p)))}
 
 
 def commit() -> str:

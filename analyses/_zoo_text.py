@@ -58,7 +58,9 @@ def _witnesses(rows: Sequence[dict[str, Any]]) -> list[str]:
 def latex(rows: Sequence[dict[str, Any]]) -> str:
     """Return the table, and one of the fine print for the layers that have some."""
     titles = [c["title"] for c in rows[0]["cells"]]
-    table = [[row["layer"], *map(label, row["cells"]), LAWS[row["eps_power"]], row["mode"]] for row in rows]
+    table = [
+        [row["layer"], *map(_formula, row["cells"]), LAWS[row["eps_power"]], row["mode"]] for row in rows
+    ]
     fine = [
         [row["layer"], _joint(row), gradient(row)] for row in rows if row["joint"] or gradient(row) != "–"
     ]
@@ -82,6 +84,12 @@ def label(cell: dict[str, Any]) -> str:
         return "No"
     degree = Fraction(cell["degree"]).limit_denominator(8)
     return "No, ∝δ" if degree == 1 else f"No, ∝δ^{degree}"
+
+
+def _formula(cell: dict[str, Any]) -> str:
+    """Return a cell's text for LaTeX, a power as one formula."""
+    text, hat, power = label(cell).partition("^")
+    return rf"$\mbox{{No, }}\propto\delta^{{{power}}}$" if hat else text
 
 
 def gradient(row: dict[str, Any]) -> str:

@@ -90,10 +90,10 @@ def _wrong_degrees(v: Variant, degrees: Sequence[float | None]) -> list[str]:
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw the clustered picture with its key."""
-    with style(height=8.6, xtick__labelsize=5.0, ytick__labelsize=5.2, axes__labelsize=5.2):
-        figure, (ax, tree) = plt.subplots(1, 2, width_ratios=[7, 1])
+    with style(height=8.6, xtick__labelsize=5.0, ytick__labelsize=6.0, axes__labelsize=6.0):
+        figure, (ax, tree) = plt.subplots(1, 2, width_ratios=[8, 1])
         draw_zoo(rows, ax, tree)
-        figure.legend(handles=zoo_key(), loc="outside lower center", ncols=6, frameon=False, fontsize=5.2)
+        figure.legend(handles=zoo_key(), loc="outside lower center", ncols=3, frameon=False, fontsize=6.0)
     return figure
 
 

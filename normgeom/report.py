@@ -55,13 +55,13 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int)
     return table
 
 
-def to_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as plain text, headings wrapped."""
+def to_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """Return a table as plain text, headings wrapped, of this width if one is given."""
     import io
 
     from rich.console import Console
 
-    width = max(110, 16 * len(header))
+    width = width or max(110, 16 * len(header))
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(text_table(header, rows, width))
     return str(console.file.getvalue()).rstrip("\n")  # type: ignore[attr-defined]
@@ -96,7 +96,7 @@ def to_latex(
 TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "|": "$|$", "^": r"\^{}",
     "<": "$<$", ">": "$>$", "∝": r"$\propto$", "δ": r"$\delta$", "ε": r"$\epsilon$", "√": r"$\surd$",
-    "→": r"$\to$", "²": "$^2$", "×": r"$\times$", "≈": r"$\approx$", "–": "--",
+    "→": r"$\to$", "²": "$^2$", "×": r"$\times$", "≈": r"$\approx$", "–": "--", "·": r"$\cdot$",
 }  # fmt: skip
 
 

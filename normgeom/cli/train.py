@@ -4,24 +4,16 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import typer
 from rich.console import Console
 
+from normgeom.cli import _run_options as options
 from normgeom.cli._options import usable_device
 from normgeom.processes import joined, place
-from normgeom.training import (
-    CELLS,
-    NOVELS,
-    OPTIMIZERS,
-    Settings,
-    TrainingStopped,
-    evaluate,
-    read_log,
-    with_progress_bar,
-)
+from normgeom.training import Settings, TrainingStopped, evaluate, read_log, with_progress_bar
 from normgeom.training import train as run
 
 if TYPE_CHECKING:
@@ -31,89 +23,37 @@ else:
     Context = typer.Context.__base__
 
 OWN = Settings()
-MODEL, DATA, OPTIMIZER, RUN = "Model", "Data", "Optimizer", "Run"
 
 
 def train(
     context: Context,
-    task: Annotated[
-        str,
-        typer.Argument(
-            help=f"What to learn: digits, a novel ({', '.join(NOVELS)}), or the path of a text file or of a "
-            "folder of .txt and .txt.gz files."
-        ),
-    ] = OWN.task,
+    task: options.Task = OWN.task,
     *,
-    out: Annotated[Path, typer.Option(help="Folder for the log and the checkpoints.", rich_help_panel=RUN)],
-    cell: Annotated[str, typer.Option(help=", ".join(CELLS) + ".", rich_help_panel=MODEL)] = OWN.cell,
-    hidden: Annotated[int, typer.Option(help="Units of a layer.", rich_help_panel=MODEL)] = OWN.hidden,
-    layers: Annotated[int, typer.Option(help="Number of layers.", rich_help_panel=MODEL)] = OWN.layers,
-    norm_input: Annotated[
-        bool | None, typer.Option(help="LN of W_x x; as in the paper if not given.", rich_help_panel=MODEL)
-    ] = None,
-    norm_recurrent: Annotated[
-        bool | None, typer.Option(help="LN of W_h h; as in the paper if not given.", rich_help_panel=MODEL)
-    ] = None,
-    norm_cell: Annotated[
-        bool | None, typer.Option(help="LN of c in tanh(LN(c)); as in the paper.", rich_help_panel=MODEL)
-    ] = None,
-    joint: Annotated[
-        bool | None, typer.Option(help="LN of the sum W_h h + W_x x; as in the paper.", rich_help_panel=MODEL)
-    ] = None,
-    per_gate: Annotated[
-        bool | None, typer.Option(help="One LN a gate instead of stacked.", rich_help_panel=MODEL)
-    ] = None,
-    initial_gain: Annotated[
-        float, typer.Option(help="Initial gain of every norm.", rich_help_panel=MODEL)
-    ] = OWN.initial_gain,
-    length: Annotated[
-        int, typer.Option(help="Characters a step of each stream (text).", rich_help_panel=DATA)
-    ] = OWN.length,
-    batch: Annotated[
-        int, typer.Option(help="Streams of text, or images, a step.", rich_help_panel=DATA)
-    ] = OWN.batch,
-    optimizer: Annotated[
-        str, typer.Option(help=", ".join(OPTIMIZERS) + "; sgdm has momentum 0.9.", rich_help_panel=OPTIMIZER)
-    ] = OWN.optimizer,
-    lr: Annotated[
-        float | None,
-        typer.Option(
-            help="Learning rate; if not given "
-            + ", ".join(f"{n} {o[2]}" for n, o in OPTIMIZERS.items())
-            + ".",
-            rich_help_panel=OPTIMIZER,
-        ),
-    ] = None,
-    weight_decay: Annotated[
-        float, typer.Option(help="Of all parameters; L2 but for adamw.", rich_help_panel=OPTIMIZER)
-    ] = OWN.weight_decay,
-    clip: Annotated[
-        float, typer.Option(help="Largest norm of the gradient; 0 does not clip.", rich_help_panel=OPTIMIZER)
-    ] = OWN.clip,
-    steps: Annotated[int, typer.Option(help="Number of steps.", rich_help_panel=RUN)] = OWN.steps,
-    seed: Annotated[int, typer.Option(help="Of weights and order.", rich_help_panel=RUN)] = OWN.seed,
-    evaluate_every: Annotated[
-        int, typer.Option("--eval-every", help="Steps between evaluations; 0 never.", rich_help_panel=RUN)
-    ] = OWN.evaluate_every,
-    checkpoint_every: Annotated[
-        int, typer.Option(help="Steps between checkpoints; 0: at the end.", rich_help_panel=RUN)
-    ] = 500,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Go on with the run in the folder; its options are kept.", rich_help_panel=RUN
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete the run in the folder.", rich_help_panel=RUN)
-    ] = False,
-    device: Annotated[str, typer.Option(help="Device, such as cpu or cuda.", rich_help_panel=RUN)] = "cpu",
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Write log.parquet too (package pyarrow).", rich_help_panel=RUN)
-    ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write for TensorBoard too.", rich_help_panel=RUN)
-    ] = False,
+    out: options.Out,
+    cell: options.Cell = OWN.cell,
+    hidden: options.Hidden = OWN.hidden,
+    layers: options.Layers = OWN.layers,
+    norm_input: options.NormInput = None,
+    norm_recurrent: options.NormRecurrent = None,
+    norm_cell: options.NormCell = None,
+    joint: options.Joint = None,
+    per_gate: options.PerGate = None,
+    initial_gain: options.InitialGain = OWN.initial_gain,
+    length: options.Length = OWN.length,
+    batch: options.Batch = OWN.batch,
+    optimizer: options.Optimizer = OWN.optimizer,
+    lr: options.LearningRate = None,
+    weight_decay: options.WeightDecay = OWN.weight_decay,
+    clip: options.Clip = OWN.clip,
+    steps: options.Steps = OWN.steps,
+    seed: options.Seed = OWN.seed,
+    evaluate_every: options.EvaluateEvery = OWN.evaluate_every,
+    checkpoint_every: options.CheckpointEvery = 500,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    device: options.Device = "cpu",
+    parquet: options.Parquet = False,
+    tensorboard: options.TensorBoard = False,
 ) -> None:
     """Train a recurrent model and report held-out bits per character (for digits: per label).
 

@@ -1,6 +1,6 @@
 """From what was measured to the tidy table: ratios, angles and rates, NaN where they are undefined."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ def tidy(
     rules: Sequence[Sequence[Rule]],
     skipped: np.ndarray,
     extra: Mapping[str, np.ndarray],
+    free_norms: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Return a row for every logged step and block.
 
@@ -28,6 +29,7 @@ def tidy(
         rules: for every log the update rule of each block.
         skipped: for every log whether an AMP scaler left the step out.
         extra: further columns, (logs, blocks) each.
+        free_norms: from norms (logs, blocks) those on which effective rates depend; default the same.
     """
     raw = {name: measured[:, k, :].astype(float) for k, name in enumerate(COLUMNS)}
     values = {name: raw[name] for name in ("norm", "gradient_norm")}
@@ -36,7 +38,9 @@ def tidy(
     values["relative_update"] = _ratio(raw["update_norm"], raw["norm"])
     values["angular_update"] = _angles(raw)
     values["learning_rate"] = _learning_rates(rules, len(labels))
-    values["effective_learning_rate"] = _effective(rules, raw["norm"])
+    values["effective_learning_rate"] = _effective(
+        rules, raw["norm"] if free_norms is None else free_norms(raw["norm"])
+    )
     values |= {"column_sum": raw["column_sum"], "column_drift": raw["column_drift"], **extra}
     frame = pd.DataFrame({"step": np.repeat(steps, len(labels)), "block": list(labels) * len(steps)})
     for name, value in values.items():

@@ -1,5 +1,6 @@
 """What a tracker measures only when asked: sigma of the summed inputs, and the metric on a batch."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normgeom.dynamics.replay import place_to_hook, replay
-from normgeom.geometry import curvature, kl_divergence
+from normgeom.geometry import NotFinite, curvature, kl_divergence
 from normgeom.optimizers.angles import wide
 from normgeom.symmetry import BlockView
 
@@ -143,7 +144,8 @@ class BatchMeasures:
     ) -> None:
         self._model, self._views, self._batch, self._family = model, views, batch, family
         self._nats, self._curvature = nats, curvature
-        self._before: dict[str, Tensor] = {}
+        self._before = self._parameters()
+        kl_divergence(model, self._before, batch, self._before, family=family)
 
     def _parameters(self) -> dict[str, Tensor]:
         return {k: v.detach() for k, v in self._model.named_parameters()}
@@ -169,8 +171,14 @@ class BatchMeasures:
         return {name: values for name, values in rows.items() if values}
 
     def _kl(self, moved: Mapping[str, Tensor]) -> float:
-        return float(kl_divergence(self._model, self._before, self._batch, moved, family=self._family))
+        return self._number(kl_divergence, moved)
 
     def _along(self, update: Mapping[str, Tensor]) -> float:
         with torch.enable_grad():
-            return float(curvature(self._model, self._before, self._batch, update, family=self._family))
+            return self._number(curvature, update)
+
+    def _number(self, measure: Callable[..., Tensor], change: Mapping[str, Tensor]) -> float:
+        try:
+            return float(measure(self._model, self._before, self._batch, change, family=self._family))
+        except NotFinite:
+            return math.nan

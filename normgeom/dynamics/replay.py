@@ -4,6 +4,7 @@ A hook on such a norm would take the layer off its kernel, and so change the las
 """
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+
+from normgeom.copies import computes_a_weight, twin
 
 
 def place_to_hook(known: Mapping[str, nn.Module], name: str) -> str:
@@ -44,9 +47,9 @@ def replay(
         inputs: of the call. Ids become one-hot vectors where the norm of their products is meant.
         options: the named inputs of the call.
     """
-    twin = _twin(layer)
+    copied = _twin(layer)
     for name, look in looks.items():
-        twin.get_submodule(name).register_forward_pre_hook(look)
+        copied.get_submodule(name).register_forward_pre_hook(look)
     # Taps collect what passes: a second pass would collect twice.
     options = {name: value for name, value in options.items() if name != "taps"}
     first, *rest = inputs or (options.pop("x"),)
@@ -54,17 +57,17 @@ def replay(
         first = _as_features(layer, first)
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.no_grad(), torch.random.fork_rng(devices):
-        twin.forward(first, *rest, **options)
+        copied.forward(first, *rest, **options)
 
 
 def _twin(module: nn.Module) -> nn.Module:
-    """A module with the same parameters and buffers, and without hooks."""
-    made: nn.Module = object.__new__(type(module))
-    made.__dict__.update(module.__dict__)
-    for name, value in module.__dict__.items():
-        if "_hooks" in name and isinstance(value, dict):
-            made.__dict__[name] = type(value)()
-    made.__dict__["_modules"] = {k: None if v is None else _twin(v) for k, v in module._modules.items()}
+    """A module with the same parameters, buffers of its own, and no hooks but those that compute weights."""
+    made = twin(module)
+    for part in made.modules():
+        kept = {key: hook for key, hook in part._forward_pre_hooks.items() if computes_a_weight(hook)}
+        for name in [name for name in vars(part) if "_hooks" in name]:
+            vars(part)[name] = OrderedDict()
+        part._forward_pre_hooks.update(kept)
     return made
 
 

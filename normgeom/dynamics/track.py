@@ -10,17 +10,22 @@ import torch
 from torch import Tensor, nn, optim
 
 from normgeom.dynamics.columns import RATIOS, tidy
+from normgeom.dynamics.lengths import common_norms, lengths_of
 from normgeom.dynamics.on_request import BatchMeasures, SummedInputs
 from normgeom.dynamics.statistics import COLUMNS, Statistics
 from normgeom.dynamics.steps import Steps
 from normgeom.optimizers.rules import Rule, group_of, rule_of
-from normgeom.symmetry import Block, ScaleInvariances, resolve_blocks, scale_invariance
+from normgeom.symmetry import Block, ScaleInvariances, SymmetryMap, resolve_blocks, scale_invariance
 
 _HELD = 256
 
 
 class Tracker:
-    """The record of a run; made by `track`, and filled while its `with` block is open."""
+    """The record of a run; made by `track`, and filled while its `with` block is open.
+
+    Attributes:
+        scale_invariance: what the test on the batch found, None without a batch or with a map.
+    """
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class Tracker:
         rule: Rule | None,
         scaler: Any,
         batch: Any,
+        symmetries: SymmetryMap | None,
     ) -> None:
         self._model, self._optimizer, self._blocks = model, optimizer, blocks
         self._every, self._rule, self._batch, self._measures = every, rule, batch, measures
@@ -43,6 +49,7 @@ class Tracker:
         for view in self._views:
             group_of(optimizer, named[view.parameter])
         self._parameters = {view.parameter: named[view.parameter] for view in self._views}
+        self._lengths = None if symmetries is None else lengths_of(symmetries, model, self.labels)
         self._inputs = SummedInputs(model, self._views, summed_inputs or {})
         self._statistics = Statistics(self._views, self._parameters)
         self._steps = Steps(optimizer, self, scaler)
@@ -69,7 +76,7 @@ class Tracker:
         """Test the blocks on the batch if there is one, and start to watch."""
         if self._open:
             raise RuntimeError("this tracker is open already; call track again for a second one.")
-        if self._batch is not None and self.scale_invariance is None:
+        if self._batch is not None and self._lengths is None and self.scale_invariance is None:
             self.scale_invariance = scale_invariance(self._model, self._batch, blocks=self._views_as_blocks())
         self._steps.open()
         self._inputs.expect(self.wants(self._steps.count + 1))
@@ -132,6 +139,9 @@ class Tracker:
         step and `column_drift` ‖1ᵀW − 1ᵀW₀‖ since the tracker was made, for blocks of several rows; `sigma`
         of the layer's summed inputs, `nats` and `curvature` where asked for; `scale_invariant` where a batch
         was given (`row`, `whole`, `none`, `unused`), else None; `skipped` if an AMP scaler left the step out.
+        With a map, `scale_invariant` is what it says, `joint` for blocks that only a common factor leaves
+        the function with, None for parts it did not look at; and the effective rate of blocks whose length
+        is not free, alone or in common with other tracked ones, is NaN.
         Lengths are roots of sums of squares in the weights' own type, at least float32: there, weights and
         updates below 1e-19 or above 1e18 are out of its range.
         What is undefined (ratios of a zero block, a block without gradient) is NaN, never 0 or infinite.
@@ -140,10 +150,10 @@ class Tracker:
         shape = (len(self._at), len(COLUMNS), len(self.labels))
         measured = np.stack(self._measured) if self._measured else np.empty(shape)
         extra = {name: self._numbers(rows) for name, rows in self._extra.items()}
-        frame = tidy(
-            self.labels, np.array(self._at, dtype=int), measured, self._rules, np.array(self._skipped), extra
-        )
-        kinds = {one.block: str(one.kind) for one in self.scale_invariance or ()}
+        at, skipped = np.array(self._at, dtype=int), np.array(self._skipped)
+        frame = tidy(self.labels, at, measured, self._rules, skipped, extra, self._free_norms)
+        kinds: dict[str, str | None] = {one.block: str(one.kind) for one in self.scale_invariance or ()}
+        kinds |= {label: length.kind for label, length in (self._lengths or {}).items()}
         frame.insert(len(frame.columns) - 1, "scale_invariant", frame["block"].map(kinds.get))
         return frame
 
@@ -170,6 +180,10 @@ class Tracker:
     def _views_as_blocks(self) -> list[Block]:
         return [Block(v.parameter, slice(v.start, v.stop), v.parts, v.axis) for v in self._views]
 
+    def _free_norms(self, norms: np.ndarray) -> np.ndarray:
+        """The norms on which effective rates depend: all their own without a map."""
+        return norms if self._lengths is None else common_norms(self._lengths, self.labels, norms)
+
     def _rule_of(self, parameter: str) -> Rule:
         return self._rule or rule_of(self._optimizer, group_of(self._optimizer, self._parameters[parameter]))
 
@@ -194,6 +208,7 @@ def track(
     blocks: Sequence[Block | str] | None = None,
     every: int = 1,
     batch: Any = None,
+    symmetries: SymmetryMap | None = None,
     nats: bool = False,
     curvature: bool = False,
     family: Any = None,
@@ -213,6 +228,8 @@ def track(
         every: log the first step and every `every`-th after it; between, a step costs nothing.
         batch: what the model takes (a tensor, a tuple of arguments, or a dict of named arguments): tests at
             the start which blocks are scale invariant, and is where nats and curvature are measured.
+        symmetries: the map of the model, from `scan`: says which blocks are scale invariant, instead of the
+            test on the batch, and of which lengths the effective rates are.
         nats: measure KL(before || after) on the batch, each block moved alone.
         curvature: measure the Fisher curvature `ΔwᵀFΔw` of each block's update at the weights before it.
         family: the distribution of the model's outputs, for nats and curvature.
@@ -244,6 +261,8 @@ def track(
     if not isinstance(model, nn.Module) or not isinstance(optimizer, optim.Optimizer):
         got = f"{type(model).__name__} and {type(optimizer).__name__}"
         raise TypeError(f"track takes (an nn.Module, a torch.optim.Optimizer); got {got}.")
+    if not isinstance(symmetries, SymmetryMap | None):
+        raise TypeError(f"symmetries must be a SymmetryMap, from scan; got {type(symmetries).__name__}.")
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a whole number of steps, at least 1; got {every!r}.")
     if (nats or curvature) and (batch is None or family is None):
@@ -258,6 +277,7 @@ def track(
         rule=rule,
         scaler=scaler,
         batch=batch,
+        symmetries=symmetries,
     )
     if nats or curvature:
         tracker._measures = BatchMeasures(model, tracker._views, batch, family, nats, curvature)

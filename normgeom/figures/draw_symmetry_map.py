@@ -46,7 +46,7 @@ def draw_symmetry_map(rows: Sequence[dict[str, Any]], ax: Axes) -> Axes:
     ax.tick_params(length=0)
     ax.set_xlim(-0.5, len(symmetries) - 0.5)
     ax.set_ylim(len(blocks) - 0.5, -0.5)
-    ax.set_title("✓ free by itself   † no influence   ±k: scaled by c^±k, or shifted by ±k times", fontsize=6)
+    ax.set_title("✓ free by itself   † no influence   ±k: scaled by c^±k, or shifted by ±k v", fontsize=6)
     return ax
 
 

@@ -15,6 +15,7 @@ from normgeom.geometry.families import (
     MeanVarianceGaussian,
     NegativeBinomial,
     NonCanonical,
+    NotFinite,
     Poisson,
 )
 from normgeom.geometry.fisher import (
@@ -65,6 +66,7 @@ __all__ = [
     "MeanVarianceGaussian",
     "NegativeBinomial",
     "NonCanonical",
+    "NotFinite",
     "NormalizedGLM",
     "NullSpace",
     "ParameterOrder",

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from normgeom.geometry.families.base import NotFinite
+
 
 def check_family(family: Any) -> None:
     """Raise an error unless this is a family, and not its class or name."""
@@ -34,6 +36,8 @@ def check_params_dict(params: Any) -> None:
             raise TypeError(f"parameters must be tensors; {name} is {type(value).__name__}.")
         if not value.is_floating_point():
             raise TypeError(f"parameters must be real floating-point tensors; {name} is {value.dtype}.")
+        if value.is_meta:
+            raise ValueError(f"parameters must have values; {name} is on the device meta. Load it first.")
 
 
 def detached(params: Any) -> dict[str, torch.Tensor]:
@@ -47,7 +51,7 @@ def check_values(params: Mapping[str, torch.Tensor]) -> None:
     for name, value in params.items():
         # A finite sum has finite terms; only another one is worth a closer look.
         if not math.isfinite(value.detach().sum()) and (bad := int((~value.isfinite()).sum())):
-            raise ValueError(
+            raise NotFinite(
                 f"parameters must be finite; {bad} of the {value.numel()} values of {name} are not."
             )
 
@@ -78,6 +82,35 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be at least 1, and a whole number; got {value!r}.")
 
 
+def check_generator(generator: Any) -> None:
+    """Raise a TypeError unless random numbers come from a generator of the caller's."""
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}.")
+
+
+def check_direction(direction: Any, params: Mapping[str, torch.Tensor], *, what: str = "direction") -> None:
+    """Raise an error unless this is a dict of finite tensors with names and shapes of parameters."""
+    if not isinstance(direction, Mapping) or not direction:
+        got = "an empty dict" if isinstance(direction, Mapping) else type(direction).__name__
+        raise TypeError(f"{what} must be a dict of tensors with names of parameters; got {got}.")
+    unknown = sorted(direction.keys() - params.keys())
+    if unknown:
+        raise ValueError(
+            f"{what} must have names of parameters, {', '.join(params)}; got {', '.join(unknown)}, which "
+            "the model does not have, or has frozen."
+        )
+    for name, part in direction.items():
+        if not isinstance(part, torch.Tensor):
+            raise TypeError(f"{what}[{name!r}] must be a tensor; got {type(part).__name__}.")
+        if part.shape != params[name].shape:
+            raise ValueError(
+                f"{what}[{name!r}] must have the parameter's shape {tuple(params[name].shape)}; "
+                f"got {tuple(part.shape)}."
+            )
+        if not bool(part.isfinite().all()):
+            raise NotFinite(f"{what}[{name!r}] must be finite; it holds NaN or an infinity.")
+
+
 def check_inputs(inputs: Any) -> None:
     """Raise an error unless a batch is a tensor, or a tuple of tensors, with cases and without NaN."""
     for part in inputs if isinstance(inputs, tuple) and inputs else (inputs,):
@@ -87,6 +120,8 @@ def check_inputs(inputs: Any) -> None:
                 "data must be a tensor, a tuple of tensors with the cases first, or an iterable of such "
                 f"batches; got {type(part).__name__}. Wrap arrays and lists with {hint}."
             )
+        if part.is_meta:
+            raise ValueError("data must have values; got a tensor on the device meta.")
         if part.ndim == 0 or part.shape[0] == 0:
             raise ValueError(f"data must hold at least one case; got a tensor of shape {tuple(part.shape)}.")
         # An infinity may be an attention mask, so NaN alone is refused.

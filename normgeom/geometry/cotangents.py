@@ -70,6 +70,7 @@ def exact(family: Any) -> Maker:
     """Return the maker of exact rows: the expectation over y is taken in closed form."""
 
     def make(eta: torch.Tensor, index: Any) -> Cotangents:
+        family.check(eta.detach())
         return RootRows(family.fisher_root(eta.detach()))
 
     return make
@@ -79,6 +80,7 @@ def observed(family: Any, targets: torch.Tensor) -> Maker:
     """Return the maker of one row a case: the score of the target that was observed."""
 
     def make(eta: torch.Tensor, index: Any) -> Cotangents:
+        family.check(eta.detach())
         family.check_targets(targets[index], eta.detach())
         return ScoreRows(family.score(targets[index], eta.detach())[None])
 
@@ -90,6 +92,7 @@ def sampled(family: Any, samples: int, generator: torch.Generator) -> Maker:
 
     def make(eta: torch.Tensor, index: Any) -> Cotangents:
         eta = eta.detach()
+        family.check(eta)
         draws = [
             family.score(family.sample(eta, generator=generator), eta) / math.sqrt(samples)
             for _ in range(samples)

@@ -121,7 +121,7 @@ def check_call(model: Evaluator, inputs: Any) -> None:
     """Raise a ValueError, with what was given, unless the model can be evaluated on the inputs."""
     try:
         with torch.no_grad(), model.untouched():
-            model(model.params, take(inputs, slice(0, None)))
+            eta = model(model.params, take(inputs, slice(0, None)))
     except (RuntimeError, TypeError, IndexError, AttributeError) as why:
         if isinstance(why, NotImplementedError) or str(why).startswith("the model"):
             raise
@@ -131,6 +131,23 @@ def check_call(model: Evaluator, inputs: Any) -> None:
             f"the model must take the data as it is given: {given}, with parameters of {model.dtype}; "
             f"it raised: {str(why).splitlines()[0] if str(why) else type(why).__name__}"
         ) from why
+    model.family.check(eta)
+
+
+def refuse_cut_graph(model: Evaluator, inputs: Any) -> None:
+    """Raise a ValueError if outputs move with the parameters, but have no derivative in them."""
+    leaves = {name: value.detach().requires_grad_() for name, value in model.params.items()}
+    with torch.enable_grad():
+        eta = model(leaves, inputs)
+    if eta.requires_grad:
+        return
+    moved = {name: value * 1.001 + 1e-3 for name, value in model.params.items()}
+    with torch.no_grad():
+        if not torch.equal(model(moved, inputs), eta):
+            raise ValueError(
+                "the model's outputs must have a derivative in its parameters; they move with them, but "
+                "autograd does not see it. Is the model called under torch.no_grad(), or detach()ed?"
+            )
 
 
 def _module_function(module: nn.Module, held: Params) -> Callable[[Params, Any], Any]:

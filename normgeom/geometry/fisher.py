@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from normgeom.geometry import cotangents
-from normgeom.geometry.arguments import check_count, detached
+from normgeom.geometry.arguments import check_count, check_generator, detached
 from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.evaluator import evaluator
 from normgeom.geometry.factors import case_traces, squares
 from normgeom.geometry.jacobian import has_closed_form
 from normgeom.geometry.matrix import FisherMatrix, Kind
 from normgeom.geometry.routes import Route
-from normgeom.geometry.run import Reduction, Run
+from normgeom.geometry.run import Reduction, Run, refuse_if_not_finite
 from normgeom.processes import place, total
 
 
@@ -101,6 +101,10 @@ def empirical_fisher(
     tensor([[ 9., 18.],
             [18., 36.]])
     """
+    if targets is not None and not isinstance(targets, torch.Tensor):
+        raise TypeError(
+            f"targets must be a tensor; got {type(targets).__name__}. Wrap it in torch.tensor(...)."
+        )
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, None, chunk_size, route, progress, targets, shared=True)
     found = run.matrix(data, reduction, order, "empirical")
@@ -130,6 +134,7 @@ def monte_carlo_fisher(
     computes the whole, so that the samples are those of one process.
     """
     check_count("samples", samples)
+    check_generator(generator)
     subject = evaluator(model, params, family=family, blocks=blocks)
     make = cotangents.sampled(subject.family, samples, generator)
     run = Run(subject, make, chunk_size, route, progress)
@@ -158,7 +163,9 @@ def fisher_diagonal(
     for block in run.blocks(data):
         flat += squares(block.rows, subject.size)
     parts = (total(flat) * run.scale(reduction)).split([v.numel() for v in subject.params.values()])
-    return {name: part.view(v.shape) for (name, v), part in zip(subject.params.items(), parts, strict=True)}
+    found = {k: part.view(v.shape) for (k, v), part in zip(subject.params.items(), parts, strict=True)}
+    refuse_if_not_finite(found)
+    return found
 
 
 def fisher_trace(
@@ -179,7 +186,8 @@ def fisher_trace(
     trace = torch.zeros((), dtype=subject.dtype, device=subject.device)
     for block in run.blocks(data):
         trace += case_traces(block.rows).sum()
-    return total(trace) * run.scale(reduction)
+    refuse_if_not_finite({", ".join(subject.params): total(trace)})
+    return trace * run.scale(reduction)
 
 
 def closed_form_applies(model: Any, data: Any, *options: Any) -> bool:

@@ -10,6 +10,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from torch import Tensor
 
+from normgeom.geometry.arguments import check_params_dict, check_values
 from normgeom.geometry.closed_form import closed_form_fisher
 from normgeom.geometry.families import Gaussian
 from normgeom.geometry.glm import NormalizedGLM, Params, check_params
@@ -86,12 +87,11 @@ def fit(
     >>> result.converged, round(result.params["weight"].exp().item(), 4)
     (True, 3.0)
     """
-    if not 0 <= output_penalty < float("inf"):
-        raise ValueError(f"output_penalty must be a finite number >= 0; got {output_penalty}.")
-    check_params(params, data.to(params["weight"].dtype) if "weight" in params else data)
-    start: Params = {n: params[n].detach().double() for n in ("weight", "bias", "gain") if n in params}
-    data = data.double()
-    _check_problem(model, start, data, targets)
+    for name, given in {"data": data, "targets": targets}.items():
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be a tensor; got {type(given).__name__}.")
+    start, data = _checked_start(params, data), data.double()
+    _check_problem(model, start, data, targets, output_penalty)
 
     def loss(point: Params) -> Tensor:
         eta = model(point, data)
@@ -101,13 +101,11 @@ def fit(
     objective, unflatten = _flat(loss, start)
     flat = torch.cat([tensor.reshape(-1) for tensor in start.values()]).cpu().numpy()
     whitens = has_closed_form(model) and len(flat) <= _MOST_TO_WHITEN
-    steps, message = 0, "no step was allowed"
-    while steps < max_steps:
-        factor = _whitening(model, unflatten(flat), data, output_penalty) if whitens else None
-        flat, taken, message = _some_steps(objective, flat, factor, tolerance, min(_ROUND, max_steps - steps))
-        steps += taken
-        if not taken or np.abs(objective(flat)[1]).max() <= tolerance:
-            break
+
+    def factor(flat: np.ndarray) -> np.ndarray | None:
+        return _whitening(model, unflatten(flat), data, output_penalty) if whitens else None
+
+    flat, steps, message = _rounds(objective, flat, factor, tolerance, max_steps)
     value, gradient = objective(flat)
     return FitResult(
         params={name: tensor.to(params[name]) for name, tensor in unflatten(flat).items()},
@@ -117,6 +115,24 @@ def fit(
         steps=steps,
         message=message,
     )
+
+
+def _rounds(
+    objective: Objective,
+    flat: np.ndarray,
+    factor: Callable[[np.ndarray], np.ndarray | None],
+    tolerance: float,
+    max_steps: int,
+) -> tuple[np.ndarray, int, str]:
+    """Rounds of L-BFGS, each in new coordinates, until the gradient is small or nothing moves."""
+    steps, message = 0, "no step was allowed"
+    while steps < max_steps:
+        most = min(_ROUND, max_steps - steps)
+        flat, taken, message = _some_steps(objective, flat, factor(flat), tolerance, most)
+        steps += taken
+        if not taken or np.abs(objective(flat)[1]).max() <= tolerance:
+            break
+    return flat, steps, message
 
 
 def _some_steps(
@@ -162,8 +178,20 @@ def _whitening(model: NormalizedGLM, params: Params, data: Tensor, output_penalt
     return torch.linalg.cholesky(total + damping * torch.eye(len(total)).to(total)).cpu().numpy()
 
 
-def _check_problem(model: NormalizedGLM, params: Params, data: Tensor, targets: Tensor) -> None:
-    """Raise an error for data, targets or a start that cannot be fitted."""
+def _checked_start(params: Params, data: Tensor) -> Params:
+    """Return the parameters in float64; the data may be of another type."""
+    check_params_dict(params)
+    check_values(params)
+    check_params(params, data.to(next(iter(params.values())).dtype))
+    return {n: params[n].detach().double() for n in ("weight", "bias", "gain") if n in params}
+
+
+def _check_problem(
+    model: NormalizedGLM, params: Params, data: Tensor, targets: Tensor, output_penalty: float
+) -> None:
+    """Raise an error for data, targets, a start or a penalty that make no fit."""
+    if not 0 <= output_penalty < float("inf"):
+        raise ValueError(f"output_penalty must be a finite number >= 0; got {output_penalty}.")
     bad = int((~torch.isfinite(data)).any(1).sum())
     if bad or not len(data):
         raise ValueError(

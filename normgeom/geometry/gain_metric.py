@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgeom.geometry.glm import NormalizedGLM, Params
+from normgeom.geometry.glm import NormalizedGLM, Params, check_problem
 from normgeom.geometry.jacobian import check_outputs
 from normgeom.norms import BatchNorm, LayerNorm, NoNorm, WeightNorm, summed_inputs
 
@@ -25,6 +25,7 @@ def gain_metric(model: NormalizedGLM, params: Params, data: Tensor) -> Tensor:
     >>> gain_metric(glm, params, torch.tensor([[1.0], [2.0], [4.0]]))
     tensor([[2.0000]])
     """
+    check_problem(model, params, data)
     z = model.normalized(params, data)
     return _mean_weighted(_information(model, params, data), z)
 
@@ -35,6 +36,7 @@ def gain_metric_as_printed(model: NormalizedGLM, params: Params, data: Tensor) -
     Raises:
         TypeError: for a norm that the paper gives no gain metric for.
     """
+    check_problem(model, params, data)
     return _as_printed(model.norm, model, params, data)
 
 
@@ -53,6 +55,7 @@ def radial_metric(model: NormalizedGLM, params: Params, data: Tensor) -> Tensor:
             "the radial metric of eq. 35 is that of NormalizedGLM(NoNorm(), ...) without a gain; "
             f"got {type(model.norm).__name__}{' with a gain' if 'gain' in params else ''}."
         )
+    check_problem(model, params, data)
     weight = params["weight"]
     along = summed_inputs(weight, data) / torch.linalg.vector_norm(weight, dim=1)
     return _mean_weighted(_information(model, params, data), along)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from normgeom.geometry.arguments import check_family, check_inputs, check_params_dict, check_values
+from normgeom.geometry.arguments import (
+    check_count,
+    check_family,
+    check_generator,
+    check_inputs,
+    check_params_dict,
+    check_values,
+)
 from normgeom.geometry.families import Family
 from normgeom.norms import NoNorm, Norm, check_shapes, normalize
 
@@ -74,6 +81,9 @@ class NormalizedGLM:
 
         Gain 1 and bias 0 are right; the paper's supplement has the two values swapped.
         """
+        check_generator(generator)
+        check_count("inputs", inputs)
+        check_count("units", units)
         weight = torch.randn(units, inputs, generator=generator, dtype=dtype, device=generator.device)
         weight = weight.to(device or generator.device) / inputs**0.5
         params = {"weight": weight, "bias": weight.new_zeros(units)}
@@ -95,6 +105,7 @@ class NormalizedGLM:
 
     def sample(self, params: Params, data: Tensor, *, generator: torch.Generator) -> Tensor:
         """Draw y for every case."""
+        check_generator(generator)
         eta = self(params, data)
         self.family.check(eta)
         return self.family.sample(eta, generator=generator)

@@ -6,6 +6,7 @@ Nothing here forms F: the change of the outputs, J d, is enough. A direction is 
 parameters; names it lacks do not move.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgeom.geometry.arguments import check_inputs
+from normgeom.geometry.arguments import check_direction, check_inputs
 from normgeom.geometry.batches import batches
 from normgeom.geometry.evaluator import Evaluator, check_call, evaluator
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.products import choose_mode
+from normgeom.geometry.routes import refuse_random
 
 Direction = Mapping[str, Tensor]
 
@@ -75,12 +77,15 @@ def kl_divergence(
     The families compute it without cancellation, so it is right for small differences of outputs too.
     """
     subject = evaluator(model, params, family=family)
-    _check_direction(subject, other)
+    check_direction(other, params, what="other")
+    moved = evaluator(model, {**params} | {k: v.to(params[k]) for k, v in other.items()}, family=family)
     total, count = torch.zeros((), dtype=subject.dtype, device=subject.device), 0
     for inputs, _ in batches(data, subject.device):
         check_call(subject, inputs)
         with torch.no_grad(), subject.untouched(), PlainKernels():
-            before, after = subject(subject.params, inputs), subject({**subject.params, **other}, inputs)
+            before = subject(subject.params, inputs) if count else refuse_random(subject, inputs)
+            after = moved(moved.params, inputs)
+        subject.family.check(after)
         total += subject.family.kl(before, after).sum()
         count += len(before)
     return total / count
@@ -114,11 +119,11 @@ def step_in_nats(
     >>> step_in_nats(model, before, torch.tensor([[2.0]]), after, family=Gaussian())
     StepInNats(kl=2.0, reverse_kl=2.0, quadratic=2.0, length=2.0)
     """
-    if isinstance(data, Iterator):
-        raise TypeError("data is read three times here, and an iterator only once; give a list or a loader.")
-    if unknown := sorted(after.keys() - params.keys()):
-        raise ValueError(f"after must have names of params, {', '.join(params)}; got {', '.join(unknown)}.")
+    _refuse_iterator(data)
+    check_direction(after, params, what="after")
+    free = evaluator(model, params, family=family).params
     direction = {name: after[name] - params[name] for name in after}
+    direction = {name: part for name, part in direction.items() if name in free or part.any()}
     squared = float(curvature(model, params, data, direction, family=family))
     forward = kl_divergence(model, params, data, after, family=family)
     backward = kl_divergence(model, {**params, **after}, data, params, family=family)
@@ -171,6 +176,9 @@ def kl_against_quadratic(
     >>> round(found.order, 1)
     3.0
     """
+    _refuse_iterator(data)
+    if not sizes or not all(0 < size < math.inf for size in sizes):
+        raise ValueError(f"sizes must be one or more finite numbers above 0; got {sizes}.")
     second = curvature(model, params, data, direction, family=family)
     kls = []
     for size in sizes:
@@ -183,7 +191,7 @@ def kl_against_quadratic(
 
 def change_of_outputs(subject: Evaluator, data: Any, direction: Direction) -> tuple[Tensor, Tensor]:
     """Return the outputs eta and their first-order change J d."""
-    _check_direction(subject, direction)
+    check_direction(direction, subject.params)
     check_inputs(data)
     check_call(subject, data)
     tangents = [direction.get(name, torch.zeros_like(v)).to(v) for name, v in subject.params.items()]
@@ -192,19 +200,9 @@ def change_of_outputs(subject: Evaluator, data: Any, direction: Direction) -> tu
         return product.eta, product.jvp(tangents)
 
 
-def _check_direction(subject: Evaluator, direction: Direction) -> None:
-    unknown = direction.keys() - subject.params.keys()
-    if unknown or not direction:
-        raise ValueError(
-            f"a direction has the names of parameters, {', '.join(subject.params)}; "
-            f"got {', '.join(sorted(direction)) or 'none'}."
-        )
-    for name, part in direction.items():
-        if part.shape != subject.params[name].shape:
-            raise ValueError(
-                f"direction[{name!r}] must have the parameter's shape {tuple(subject.params[name].shape)}; "
-                f"got {tuple(part.shape)}."
-            )
+def _refuse_iterator(data: Any) -> None:
+    if isinstance(data, Iterator):
+        raise TypeError("data is read several times, an iterator only once; give a list or a loader.")
 
 
 def _smallest_kl(model: Any, params: Mapping[str, Tensor], data: Any, family: Any) -> float:

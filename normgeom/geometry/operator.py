@@ -1,8 +1,7 @@
 """The Fisher matrix as an operator: products, top eigenvalues, trace and diagonal, without the matrix."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +10,15 @@ import torch
 from normgeom.geometry import cotangents
 from normgeom.geometry.arguments import check_count
 from normgeom.geometry.batches import batches, case_slices, first_batch
+from normgeom.geometry.estimates import Estimate, random_signs
 from normgeom.geometry.evaluator import Evaluator, cases, evaluator, take
-from normgeom.geometry.factors import Rows, dual
+from normgeom.geometry.factors import Rows, case_traces, dual
 from normgeom.geometry.gram import GramSum
 from normgeom.geometry.matrix import ParameterOrder
 from normgeom.geometry.per_example import rows_by_case
 from normgeom.geometry.products import BatchProduct, RowProduct, choose_mode
 from normgeom.geometry.routes import Route, choose
-from normgeom.geometry.run import BUDGET, Run
+from normgeom.geometry.run import BUDGET, Run, refuse_if_not_finite
 from normgeom.geometry.sharing import refuse_unshareable
 from normgeom.processes import place, total
 
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
 
 DENSE = 4096
 """Up to this order, eigenvalues are those of a dense matrix: F, or the Gram matrix of its rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """A mean of independent estimates, with its standard error (of the same shape)."""
-
-    value: torch.Tensor
-    standard_error: torch.Tensor
-    samples: int
 
 
 class FisherOperator:
@@ -118,6 +109,11 @@ class FisherOperator:
                 raise ValueError(f"a dict must have the names {wanted}; got {', '.join(vectors)}.")
             flat = torch.cat([vectors[name].reshape(-1) for name in self.model.params])
             return self._as_dict(self @ flat)
+        if not isinstance(vectors, torch.Tensor):
+            raise TypeError(
+                f"vectors must be a tensor, or a dict like params; got {type(vectors).__name__}. "
+                "to_scipy() takes arrays."
+            )
         if vectors.shape[:1] != self.shape[:1] or vectors.ndim > 2:
             raise ValueError(
                 f"vectors must have shape ({self.shape[0]},) or ({self.shape[0]}, k); "
@@ -179,28 +175,14 @@ class FisherOperator:
 
         Source: Hutchinson 1989. The exact trace is `fisher_trace`.
         """
-        estimate = self._hutchinson(samples, generator, lambda z, product: (z * product).sum(0))
-        return Estimate(*estimate, samples)
+        return random_signs(self, lambda z, product: (z * product).sum(0), samples, generator)
 
     def diagonal(self, *, samples: int = 32, generator: torch.Generator) -> Estimate:
         """Return an estimate of the diagonal: the mean of `z * (F + damping I) z`, z random signs.
 
         Source: Bekas, Kokiopoulou and Saad 2007. The exact diagonal is `fisher_diagonal`.
         """
-        estimate = self._hutchinson(samples, generator, lambda z, product: z * product)
-        return Estimate(*estimate, samples)
-
-    def _hutchinson(
-        self, samples: int, generator: torch.Generator, each: Callable[..., torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard error over samples (the last axis of what `each` returns)."""
-        if samples < 2:
-            raise ValueError(f"samples must be at least 2 for a standard error; got {samples}.")
-        size = (self.shape[0], samples)
-        signs = torch.randint(0, 2, size, generator=generator, device=generator.device) * 2 - 1
-        z = signs.to(self.model.device, self.dtype)
-        drawn = each(z, self @ z)
-        return drawn.mean(-1), drawn.std(-1) / samples**0.5
+        return random_signs(self, lambda z, product: z * product, samples, generator)
 
     def _as_dict(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         parts = flat.split([value.numel() for value in self.model.params.values()])
@@ -227,6 +209,7 @@ class FisherOperator:
         assert self._mode is not None
         for inputs in self._share():
             product = self._mode(self.model, inputs)
+            self.model.family.check(product.eta)
             if self._in_memory and self.chunk_size is None:
                 self._held = product
             yield product
@@ -267,7 +250,9 @@ class FisherOperator:
         if not shares:
             return ()
         run = Run(self.model, make, None, self.route, False, probe=False)
-        return rows_by_case(list(run.blocks(shares[0])))
+        rows = rows_by_case(list(run.blocks(shares[0])))
+        refuse_if_not_finite({", ".join(self.model.params): case_traces(rows)})
+        return rows
 
     def _row_bytes(self, case: Any, make: cotangents.Maker) -> int:
         run = Run(self.model, make, 1, self.route, False, probe=False)

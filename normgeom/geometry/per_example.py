@@ -23,7 +23,7 @@ from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder, Written
 from normgeom.geometry.memory import fresh
 from normgeom.geometry.per_case import closed_form_per_case
 from normgeom.geometry.routes import Block, Route
-from normgeom.geometry.run import Run, refuse_if_too_large
+from normgeom.geometry.run import Run, refuse_if_not_finite, refuse_if_too_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,9 @@ def per_example_fisher(
     subject = evaluator(model, params, family=family, blocks=blocks)
     run = Run(subject, cotangents.exact(subject.family), chunk_size, route, progress)
     labels = ParameterOrder.of(subject.params, kind=order)
-    return PerExampleFisher(rows_by_case(list(run.blocks(data))), labels)
+    rows = rows_by_case(list(run.blocks(data)))
+    refuse_if_not_finite({", ".join(subject.params): case_traces(rows)})
+    return PerExampleFisher(rows, labels)
 
 
 def rows_by_case(blocks: list[Block]) -> Rows:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from normgeom.geometry.evaluator import Evaluator
+from normgeom.geometry.evaluator import Evaluator, refuse_cut_graph
 from normgeom.geometry.factors import Rows, apply, apply_transpose
 from normgeom.geometry.kernels import PlainKernels
 
@@ -151,6 +151,7 @@ def choose_mode(model: Evaluator, inputs: Any) -> type[_Linearized]:
         try:
             error = mode(model, inputs).adjoint_error()
         except (RuntimeError, NotImplementedError) as problem:
+            refuse_cut_graph(model, inputs)
             reasons.append(f"{mode.__name__}: {str(problem).splitlines()[0][:120]}")
             continue
         if error < torch.finfo(model.dtype).eps ** 0.5:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from normgeom.geometry.cotangents import Maker, ScoreRows
-from normgeom.geometry.evaluator import Evaluator, cases, check_call, take
+from normgeom.geometry.evaluator import Evaluator, cases, check_call, refuse_cut_graph, take
 from normgeom.geometry.factors import Factor, Piece, Rows, dense_rows
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.recording import record, recorded_rows
@@ -62,7 +62,8 @@ def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Rout
     probe = take(inputs, torch.tensor(probed))
     with PlainKernels():
         check_call(model, probe)
-        _refuse_random(model, probe)
+        refuse_random(model, probe)
+        refuse_cut_graph(model, probe)
     cotangent, single, coupled = _plain(model, probe)
     if coupled or _coupled_beyond(model, inputs, probe, probed):
         if route not in (None, "batch"):
@@ -88,15 +89,16 @@ def _coupled_beyond(model: Evaluator, inputs: Any, probe: Any, probed: list[int]
         return not _close(model(model.params, probe), model(model.params, inputs)[probed])
 
 
-def _refuse_random(model: Evaluator, probe: Any) -> None:
+def refuse_random(model: Evaluator, probe: Any) -> torch.Tensor:
+    """Return the outputs; raise a ValueError if they are others the next time."""
     with torch.no_grad():
         first, second = model(model.params, probe), model(model.params, probe)
-    model.family.check(first)
     if not _close(first, second):
         raise ValueError(
             "the model must be deterministic, but two evaluations differ: its Fisher matrix would be that of "
             "one random draw. Call model.eval(), or pass the noise as data."
         )
+    return first
 
 
 def _plain(model: Evaluator, probe: Any) -> tuple[torch.Tensor, torch.Tensor, bool]:

@@ -1,7 +1,7 @@
 """One pass over the data: the route is chosen on the first batch, then rows come chunk by chunk."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -11,6 +11,7 @@ from normgeom.geometry.arguments import check_count
 from normgeom.geometry.batches import batches, case_slices
 from normgeom.geometry.evaluator import Evaluator, cases, take
 from normgeom.geometry.factors import case_bytes
+from normgeom.geometry.families.base import NotFinite
 from normgeom.geometry.gram import GramSum
 from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.matrix import FisherMatrix, Kind, ParameterOrder
@@ -119,7 +120,8 @@ class Run:
             matrix = torch.zeros(len(labels), len(labels), dtype=self.model.dtype, device=self.model.device)
         if self.world > 1:
             matrix = total(matrix)
-        _refuse_if_not_finite(matrix, labels)
+        diagonal = matrix.diagonal()
+        refuse_if_not_finite({n: diagonal[labels.positions(n).to(matrix.device)] for n in labels.names})
         return FisherMatrix(matrix, labels, kind, reduction)
 
 
@@ -138,12 +140,11 @@ def refuse_if_too_large(size: int, dtype: torch.dtype, device: torch.device, mat
         )
 
 
-def _refuse_if_not_finite(matrix: torch.Tensor, order: ParameterOrder) -> None:
-    diagonal = matrix.diagonal()
-    if bool(diagonal.isfinite().all()):
-        return
-    names = [n for n in order.names if not diagonal[order.positions(n).to(matrix.device)].isfinite().all()]
-    raise ValueError(
-        f"the derivatives must be finite, but those in {', '.join(names)} are not: a norm of something that "
-        "is exactly constant, or an overflow of the type."
-    )
+def refuse_if_not_finite(squared: Mapping[str, torch.Tensor]) -> None:
+    """Raise a ValueError that names the parameters whose derivatives, here squared, are not finite."""
+    names = [name for name, value in squared.items() if not bool(value.isfinite().all())]
+    if names:
+        raise NotFinite(
+            f"the derivatives must be finite, but those in {', '.join(names)} are not: a norm of something "
+            "that is exactly constant, or an overflow of the type."
+        )

@@ -15,6 +15,7 @@ from normgeom.layers import Layer, NormLayer, convolution_of
 from normgeom.norms import statistics_of
 from normgeom.transforms import Composition
 
+PARTS = 12  # the largest denominator of a degree
 DEGREES = (0, 1, -1, 2, -2, 3, -3, 4, -4)  # the powers of a scale that are looked for
 
 AT_LEAST = {"units": 3, "inputs": 2, "cases": 3}
@@ -23,6 +24,20 @@ WHY = {
     "inputs": "with 1 input a shift and a scale of the data cannot be told apart",
     "cases": "with 1 case batch norm is constant and with 2 it is only a sign",
 }
+
+
+def simple_degree(value: float) -> Fraction:
+    """Return the fraction with a small denominator that is nearest to a measured power of a scale."""
+    return Fraction(value).limit_denominator(PARTS)
+
+
+def as_degree(power: Fraction) -> int | float:
+    """Return a power of a scale as a whole number if it is one.
+
+    >>> as_degree(Fraction(-1)), as_degree(Fraction(-1, 2))
+    (-1, -0.5)
+    """
+    return int(power) if power.denominator == 1 else float(power)
 
 
 class NotExact(Exception):

@@ -1,15 +1,17 @@
 """The public calls: check a row, measure one error, assert one invariance."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from normgeom._types import AnyData, AnyWeight
 from normgeom.invariance import exact, graph, numeric, symbolic
+from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import Sizes
 from normgeom.invariance.measure import act, evaluate, relative_change
+from normgeom.invariance.remarks import of_gradient, point_of, remarks
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
 from normgeom.invariance.verdict import Kind, Verdict, settle
 from normgeom.invariance.verdict import subject as verdict_subject
@@ -43,6 +45,7 @@ def check(
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "cpu",
     generator: torch.Generator | None = None,
+    graphs: graph.Graphs | None = None,
 ) -> InvarianceRow:
     """Return a layer's row of Table 1: one verdict for each transform, settled by all engines that apply.
 
@@ -61,6 +64,7 @@ def check(
         dtype: the type in which the numeric engine evaluates the layer.
         device: where it does.
         generator: a CPU generator for every draw; one seeded with 0 if not given.
+        graphs: the graphs of this layer from an earlier call, `invariance.graph.Graphs(layer)`; kept there.
 
     Raises:
         ValueError: for sizes too small to decide anything, shapes that do not fit, values not finite.
@@ -82,16 +86,17 @@ def check(
         raise TypeError(f"dtype must be a floating-point torch dtype, such as torch.float32; got {dtype!r}.")
     generator = generator or torch.Generator().manual_seed(0)
     sizes = {"units": units, "inputs": inputs, "cases": cases}
-    numeric.check_arrays(weight, data)
+    check_arrays(weight, data)
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
-    graphs = _Graphs(subject, weight, data, sizes)
+    known = _graphs_of(subject, graphs)
 
     def cell(transform: Any) -> Verdict:
         if _moves_nothing(subject, transform, sizes):
             reason = "the element given moves neither weight nor data, so it decides nothing"
             return Verdict(kind=Kind.UNDECIDED, reason=reason, **verdict_subject(subject, transform, ""))
-        seen = graphs.at(transform) if set(names) & set(ON_GRAPHS) else None
+        shapes = _shapes(subject, transform, weight, data, sizes)
+        seen = known.at(*shapes) if set(names) & set(ON_GRAPHS) else None
         options: dict[str, dict[str, Any]] = {name: {"graph": seen} for name in ON_GRAPHS}
         options["numeric"] = point | {
             "seen": graph.with_hidden_eps(subject, seen),
@@ -102,9 +107,17 @@ def check(
             fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
             verdict = ENGINES[name](subject, transform, generator=fork, **options.get(name, {}))
             said.append(graph.without_rounding(verdict, seen) if name in ON_GRAPHS else verdict)
-        return settle(said)
+        verdict = settle(said)
+        if verdict.holds and "numeric" in names and not isinstance(subject, NormLayer):
+            said_of_gradient = of_gradient(subject, transform, point_of(shapes), seen)
+            reason = "; ".join(filter(None, [verdict.reason, said_of_gradient]))
+            verdict = dataclasses.replace(verdict, reason=reason)
+        return verdict
 
-    return InvarianceRow(subject.name, tuple(cell(t) for t in actions))
+    cells = tuple(cell(t) for t in actions)
+    shapes = _shapes(subject, actions[0], weight, data, sizes)
+    seen = known.at(*shapes) if set(names) & set(ON_GRAPHS) else None
+    return InvarianceRow(subject.name, cells, remarks(subject, seen, shapes))
 
 
 def _actions(transforms: Any) -> list[Any]:
@@ -151,30 +164,27 @@ def _engines(layer: Layer, engines: Sequence[str] | None) -> list[str]:
     return names
 
 
-@dataclass
-class _Graphs:
-    """The graphs of a layer, exported once for each size."""
+def _shapes(
+    layer: Layer, transform: Any, weight: AnyWeight | None, data: AnyData | None, sizes: dict[str, int | None]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of the arrays given, else those of a transform's points."""
+    known = sizes_of(layer, weight, data, sizes)
+    drawn = Sizes.of(layer, transform, numeric.USUAL, **known).shapes(layer)
+    first, second = (
+        size if array is None else tuple(array.shape)
+        for size, array in zip(drawn, (weight, data), strict=True)
+    )
+    return first, second
 
-    layer: Layer
-    weight: torch.Tensor | None
-    data: torch.Tensor | None
-    sizes: dict[str, int | None]
-    known: dict[Any, graph.Graph | graph.NoGraph] = field(default_factory=dict)
 
-    def at(self, transform: Any) -> graph.Graph | graph.NoGraph:
-        """Return the graph at the sizes of the arrays given or of a transform; or why there is none."""
-        sizes = numeric.sizes_of(self.layer, self.weight, self.data, self.sizes)
-        drawn = Sizes.of(self.layer, transform, numeric.USUAL, **sizes).shapes(self.layer)
-        shapes = tuple(
-            size if array is None else tuple(array.shape)
-            for size, array in zip(drawn, (self.weight, self.data), strict=True)
+def _graphs_of(subject: Layer, given: graph.Graphs | None) -> graph.Graphs:
+    """The graphs given, if they are of this layer, else none yet."""
+    if given is not None and given.layer is not subject:
+        raise ValueError(
+            f"graphs must be those of the layer that is checked, {subject.name}; got {given.layer.name}'s. "
+            "Pass the layer that Graphs was made of, as `as_layer` returned it."
         )
-        if shapes not in self.known:
-            try:
-                self.known[shapes] = graph.export(self.layer, *shapes)
-            except graph.NoGraph as why:
-                self.known[shapes] = why
-        return self.known[shapes]
+    return given or graph.Graphs(subject)
 
 
 def invariance_table(
@@ -240,7 +250,7 @@ def invariance_error(layer: Any, transform: Any, weight: AnyWeight, data: AnyDat
             f"Draw one with {transform.__name__}.sample(weight, data, generator=...)."
         )
     subject = as_layer(layer)
-    numeric.check_arrays(weight, data)
+    check_arrays(weight, data)
     return relative_change(evaluate(subject, weight, data), evaluate(subject, *act(transform, weight, data)))
 
 

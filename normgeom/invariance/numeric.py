@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance._points import DEGREES, Sizes, scale_of_entries
+from normgeom.invariance._arrays import check_arrays, sizes_of
+from normgeom.invariance._points import DEGREES, Sizes, as_degree, scale_of_entries, simple_degree
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
 from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
+from normgeom.invariance.own_rounding import is_own_rounding
 from normgeom.invariance.scales import broken_at_scales, only_signs
 from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
-from normgeom.layers import Layer, ModuleLayer, convolution_of
-from normgeom.norms import check_shapes
+from normgeom.layers import Layer, ModuleLayer
 
 USUAL = Sizes(units=5, inputs=4, cases=6)
 DRAWS = 3
@@ -23,6 +24,11 @@ UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a sm
 BLIND = 0.3  # a tolerance this large decides nothing
 LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
 NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
+
+SINGULAR = (
+    "numeric: the outputs change, and without eps there are none: a matrix of statistics is singular at this "
+    "size (more inputs and cases than units make it regular)"
+)
 
 Point = tuple[torch.Tensor, torch.Tensor]
 
@@ -78,7 +84,10 @@ def judge(
     ]
     confirmed = measured if wide == dtype else [_again(layer, m, generator, wide) for m in measured]
     worst = max(measured, key=_badness)
-    decided = _decide(layer, confirmed, generator, seen)
+    try:
+        decided = _decide(layer, confirmed, generator, seen)
+    except torch.linalg.LinAlgError:
+        decided = {"kind": Kind.UNDECIDED, "reason": SINGULAR}
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS) and wide == torch.float64 and bounds:
         far = broken_at_scales(layer, confirmed[0], generator, bounds, seen)
         decided = decided if far is None else _broken_at(far)
@@ -112,6 +121,9 @@ def _decide(
     if only_signs(layer, worst, generator, seen):
         reason = "numeric: a statistic of 2 values: only a sign survives, so rounding and a fault look alike"
         return {"kind": Kind.UNDECIDED, "reason": reason}
+    if worst.weight.dtype == torch.float64 and is_own_rounding(layer, worst, generator):
+        reason = f"numeric: {worst.error:.2g} is what rounding in the layer's own arithmetic makes"
+        return {"kind": Kind.UNDECIDED, "reason": reason}
     degree, flips = _law(measured)
     return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": flips, "witness": worst.witness()}
 
@@ -138,23 +150,38 @@ def _same_within_rounding(narrow: list[Measurement], wide: list[Measurement]) ->
     )
 
 
-def _law(measured: list[Measurement]) -> tuple[int | None, bool]:
-    """Return the integer k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
-    laws = [_degrees(m) for m in measured]
-    found = next((k for k in DEGREES if all(k in d for d in laws)), None)
+def _law(measured: list[Measurement]) -> tuple[int | float | None, bool]:
+    """Return the k of `f' = ±|delta|^k f`, if every entry of every draw follows it."""
+    among = (*DEGREES, *_measured_degree(measured[0]))
+    found = next((k for k in among if all(_follows(m, k) for m in measured)), None)
     flips = any(bool((m.before.double() * m.after.double() < 0).any()) for m in measured)
     return found, found is not None and flips
 
 
-def _degrees(m: Measurement) -> set[int]:
-    """The integers k with `|f'| = |delta|^k |f|` in every entry of one draw."""
+def _sizes(m: Measurement) -> torch.Tensor | None:
+    """The |delta| that every entry of the outputs meets, None if the action is no scale of them."""
     scale = scale_of_entries(m.element, tuple(m.before.shape)) if m.before.ndim >= 2 else None
-    if scale is None:
-        return set()
-    delta = torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
+    return None if scale is None else torch.as_tensor(scale.astype(float)).abs().to(m.before.device)
+
+
+def _measured_degree(m: Measurement) -> list[int | float]:
+    """The simple fraction nearest to the power of delta in a typical entry, none if nothing tells."""
+    delta = _sizes(m)
+    if delta is None:
+        return []
+    powers = (m.after.double() / m.before.double()).abs().log() / delta.log()
+    powers = powers[powers.isfinite()]
+    return [as_degree(simple_degree(float(powers.median())))] if powers.numel() else []
+
+
+def _follows(m: Measurement, k: int | float) -> bool:
+    """Whether `|f'| = |delta|^k |f|` in every entry of one draw."""
+    delta = _sizes(m)
+    if delta is None:
+        return False
     before, after = m.before.double().abs(), m.after.double().abs()
-    off = {k: ((delta**k * before - after).abs(), LAW * delta**k * before if k else 0.0) for k in DEGREES}
-    return {k for k, (change, blur) in off.items() if bool((change <= m.allowed * delta**k + blur).all())}
+    change, blur = (delta**k * before - after).abs(), LAW * delta**k * before if k else 0.0
+    return bool((change <= m.allowed * delta**k + blur).all())
 
 
 def _point(
@@ -174,54 +201,6 @@ def _point(
         for array, shape in zip(given, size.shapes(layer), strict=True)
     )
     return weight.to(device, dtype), data.to(device, dtype)
-
-
-def sizes_of(
-    layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None, asked: dict[str, int | None]
-) -> dict[str, int | None]:
-    """Return the sizes asked for with those of the arrays given; raise an error where they differ."""
-    known = {
-        "units": None if weight is None else weight.shape[0],
-        "inputs": _inputs(layer, weight, data),
-        "cases": None if data is None else data.shape[0],
-    }
-    for name, found in known.items():
-        if found is not None and asked.get(name) not in (None, found):
-            raise ValueError(f"{name}={asked[name]} was asked for, but the arrays given have {found} {name}.")
-    return asked | {k: v for k, v in known.items() if v is not None}
-
-
-def _inputs(layer: Layer, weight: torch.Tensor | None, data: torch.Tensor | None) -> int | None:
-    """The inputs of the arrays given: a weight has those of one group."""
-    if data is not None:
-        return data.shape[1]
-    return None if weight is None else weight.shape[1] * convolution_of(layer).groups
-
-
-def check_arrays(weight: torch.Tensor | None, data: torch.Tensor | None) -> None:
-    """Raise an error for arrays given that cannot be measured at, alone or together."""
-    for name, array in (("weight", weight), ("data", data)):
-        if array is not None:
-            check_array(name, array)
-    if weight is not None and data is not None and weight.ndim == data.ndim == 2:
-        check_shapes(weight, data)
-
-
-def check_array(name: str, array: torch.Tensor) -> None:
-    """Raise an error for an array that is not finite floats, of two axes or more."""
-    if not isinstance(array, torch.Tensor) or not array.is_floating_point():
-        kind = array.dtype if isinstance(array, torch.Tensor) else type(array).__name__
-        raise TypeError(f"{name} must be a floating-point torch tensor; got {kind}.")
-    if array.ndim < 2:
-        axes = "(units, inputs)" if name == "weight" else "(cases, inputs)"
-        raise ValueError(f"{name} must be {axes}; got shape {tuple(array.shape)}.")
-    bad = (~array.isfinite()).nonzero()
-    if len(bad):
-        at = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{name} must be finite; got {len(bad)} values that are not, first {array[at].item()} at {at}. "
-            "Remove or replace them."
-        )
 
 
 def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.dtype) -> str:

@@ -1,5 +1,7 @@
 """The scales of a point at which a constant of the code or a lone sign decides, in floating point."""
 
+import math
+
 import torch
 
 from normgeom.invariance.measure import Measurement, evaluate, measure, size_of_summed_inputs
@@ -7,7 +9,8 @@ from normgeom.layers import Layer
 
 FACTORS_AROUND = (0.25, 2.0, 4.0)
 FAR = (1e-12, 1e12)
-MOST = 4  # constants whose surroundings are tried
+MANY, CLOSE = 24, 1.5  # of many constants, those within a factor of each other are tried as one
+LEAST, LARGEST = 1e-70, 1e70  # sizes of summed inputs whose fourth power float64 holds
 CLEAR = 64.0  # tolerances: far points are ill-conditioned, and a constant that matters changes much more
 NUDGE, STILL = 1e-3, 1e-9
 
@@ -22,10 +25,18 @@ def scales_at(constants: tuple[float, ...], usual: float) -> tuple[float, ...]:
     """
     if not constants:
         return ()
-    near = {
-        k * size / (usual or 1.0) for c in constants[-MOST:] for size in (c, c**0.5) for k in FACTORS_AROUND
-    }
-    return (*sorted(near), *FAR)
+    sizes = {size for c in constants for size in (c, c**0.5)}
+    near = {k * size / (usual or 1.0) for size in _apart(sorted(sizes)) for k in FACTORS_AROUND}
+    return (*sorted(factor for factor in near if math.isfinite(factor)), *FAR)
+
+
+def _apart(sizes: list[float]) -> list[float]:
+    """Return sizes of which none is closer than a factor to the next, if there are many."""
+    kept: list[float] = []
+    for size in sizes:
+        if len(sizes) <= MANY or not kept or size >= CLOSE * kept[-1]:
+            kept.append(size)
+    return kept
 
 
 def broken_at_scales(
@@ -33,7 +44,10 @@ def broken_at_scales(
 ) -> Measurement | None:
     """Return a measurement near one of the bounds where neither rounding nor eps explains the change."""
     base = without_eps(seen or layer)
-    for factor in scales_at(bounds, size_of_summed_inputs(m.weight, m.data)):
+    usual = size_of_summed_inputs(m.weight, m.data)
+    for factor in scales_at(bounds, usual):
+        if not LEAST < usual * factor < LARGEST:
+            continue
         for at in ((m.weight * factor, m.data), (m.weight, m.data * factor)):
             bare = measure(base, m.element, *at, generator=generator, wide=m.weight.dtype)
             finite = bool(bare.before.isfinite().all() and bare.after.isfinite().all())

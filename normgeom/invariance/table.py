@@ -22,11 +22,13 @@ MARKS = {
 class InvarianceRow:
     """The verdicts on one layer, in the order of the transforms.
 
-    Iterates over verdicts; `row["CaseRescale"]`, `row[CaseRescale]` and `row[5]` give one.
+    Iterates over verdicts; `row["CaseRescale"]`, `row[CaseRescale]` and `row[5]` give one. `remarks` say what
+    else there is to know: sizes that the code compares, a division by n - 1, an input that is written into.
     """
 
     layer: str
     verdicts: tuple[Verdict, ...]
+    remarks: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Verdict]:
         return iter(self.verdicts)
@@ -44,7 +46,7 @@ class InvarianceRow:
         raise KeyError(f"no transform {name!r}; there are {', '.join(v.transform for v in self.verdicts)}.")
 
     def __repr__(self) -> str:
-        return repr(InvarianceTable((self,)))
+        return "\n".join([repr(InvarianceTable((self,))), *self.remarks])
 
     @property
     def holds(self) -> tuple[bool, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+MAY_BE_NOTHING = ", by an amount that may be 0"  # what is said until a witness shows that it is not
 NOT_A_FUNCTION = "so it is not a function of weight and data"
 
 
@@ -107,7 +108,7 @@ class Verdict:
     error: float | None = None
     tolerance: float | None = None
     predicted: float | None = None
-    degree: int | None = None
+    degree: int | float | None = None
     flips: bool = False
     witness: Witness | None = None
     proof: Proof | None = None
@@ -137,9 +138,7 @@ class Verdict:
         """How the outputs answer to a scale, where there is a law: `∝δ`, `∝δ^2`, `sign flips`."""
         if self.degree is None or self.kind is not Kind.NOT_INVARIANT:
             return ""
-        power = {0: "", 1: "∝δ"}.get(self.degree, f"∝δ^{self.degree}")
-        odd = self.degree % 2 == 1  # then the power of delta carries the sign
-        return ", ".join(filter(None, [power, "sign flips" if self.flips and not odd else ""]))
+        return law(self.degree, self.flips)
 
     def as_row(self) -> dict[str, Any]:
         """The verdict as plain numbers and strings."""
@@ -167,6 +166,13 @@ class Verdict:
         lines += [f"outputs {self.scaling}"] if self.scaling else []
         lines += [str(part) for part in (self.proof, self.witness, self.reason) if part]
         return "\n  ".join("\n".join(lines).splitlines())
+
+
+def law(degree: int | float, flips: bool) -> str:
+    """Return how outputs of a degree answer to a scale: `∝δ`, `∝δ^2`, `∝δ^-0.5`, `sign flips`."""
+    power = f"∝δ^{degree}" if degree not in (0, 1) else "∝δ" * int(degree)
+    odd = degree % 2 == 1  # then the power of delta carries the sign
+    return ", ".join(filter(None, [power, "sign flips" if flips and not odd else ""]))
 
 
 class EnginesDisagree(RuntimeError):
@@ -197,6 +203,8 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
     reasons = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
     if not decided:
         return dataclasses.replace(verdicts[0], reason=reasons)
+    if any(v.witness for v in decided):
+        reasons = reasons.replace(MAY_BE_NOTHING, "")
     kinds = {v.kind for v in decided if not _below_tolerance(v, decided)}
     if len(kinds) > 1 or len({v.degree for v in decided if v.degree is not None}) > 1:
         said = "\n".join(f"[{', '.join(v.engines)}] {v}" for v in verdicts)

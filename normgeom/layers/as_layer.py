@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from normgeom._types import Data, NumberOrPerUnit, Weight
-from normgeom.layers.constructors import on_summed_inputs, owning_weight
+from normgeom.layers.constructors import function_layer, on_summed_inputs, owning_weight
 from normgeom.layers.function_layer import FunctionLayer
 from normgeom.layers.module_layer import ModuleLayer
 from normgeom.layers.norm_layer import NormLayer
 from normgeom.layers.protocol import Layer
-from normgeom.layers.weights import begins_with_weight
+from normgeom.layers.weights import begins_with_weight, own_matrices
 from normgeom.norms import BatchNorm
 
 
@@ -32,9 +32,10 @@ def as_layer(
 ) -> Layer:
     """Return a layer for a norm, a module, a function of (weight, data), or a layer.
 
-    A module whose first part is linear or convolutional owns its weight (`owning_weight`); any other acts on
-    summed inputs (`on_summed_inputs`). Use those where that is not meant, and `reparametrized` for a function
-    of the weight alone.
+    A module whose first part is linear or convolutional owns its weight (`owning_weight`). Any other acts on
+    summed inputs (`on_summed_inputs`), also one with linear parts later: for a norm before its weight, say
+    `owning_weight`. A matrix that the module keeps itself is ambiguous, and an error. Beside these there is
+    `reparametrized`, for a function of the weight alone.
 
     Args:
         layer: a norm (an object with `statistics`, or a norm class), an `nn.Module`, or a callable
@@ -47,7 +48,8 @@ def as_layer(
 
     Raises:
         TypeError: if the object is none of these, or an option does not apply to it.
-        ValueError: for values that are not finite, or a module that cannot be judged alone.
+        ValueError: for values that are not finite, a module that cannot be judged alone, or one that keeps a
+            matrix itself.
 
     >>> as_layer(BatchNorm, eps=1e-5).eps
     1e-05
@@ -71,15 +73,16 @@ def as_layer(
     if callable(layer) and not isinstance(layer, type | Layer | nn.Module):
         if eps is not None:
             raise TypeError("eps inside a plain function cannot be set; leave it out.")
-        return FunctionLayer(layer, label=name)
+        return function_layer(layer, name=name)
     return _other_layer(layer, eps, name)
 
 
 def _other_layer(layer: Any, eps: float | None, name: str) -> Layer:
     """Return the layer of a module, or a layer as it is, with another eps and name if given."""
     if isinstance(layer, nn.Module):
-        owns = begins_with_weight(layer)
-        layer = owning_weight(layer, name=name) if owns else on_summed_inputs(layer, name=name)
+        layer = _module_layer(layer, name)
+    elif isinstance(layer, type):
+        raise TypeError(f"a layer must be an object, not a class; got {layer!r}. Call it with its sizes.")
     elif not isinstance(layer, Layer):
         raise TypeError(
             "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on summed "
@@ -88,6 +91,20 @@ def _other_layer(layer: Any, eps: float | None, name: str) -> Layer:
     elif name and isinstance(layer, NormLayer | ModuleLayer | FunctionLayer):
         layer = dataclasses.replace(layer, label=name)
     return layer if eps is None else layer.with_eps(eps)
+
+
+def _module_layer(module: nn.Module, name: str) -> Layer:
+    """Return the layer of a module, by where its weight is; raise an error if that is not clear."""
+    if begins_with_weight(module):
+        return owning_weight(module, name=name)
+    if matrices := own_matrices(module):
+        first, has = next(iter(matrices)), ", ".join(f"{own} {shape}" for own, shape in matrices.items())
+        raise ValueError(
+            f"{type(module).__name__} is ambiguous: a module must begin with the linear or convolutional "
+            f"part that owns its weight, or keep no matrix; it has {has}. Use ng.owning_weight(module, "
+            f"weight={first!r}) if that is the weight, ng.on_summed_inputs(module) if one comes before it."
+        )
+    return on_summed_inputs(module, name=name)
 
 
 def frozen_batch_norm(weight: Weight, data: Data, **options: Any) -> Layer:

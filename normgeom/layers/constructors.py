@@ -1,11 +1,15 @@
 """Layers of modules and functions whose place is said: on the summed inputs, owning a weight, making one."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from normgeom.layers.convolution import Convolution
+from normgeom.layers.fitting import fitting_units, takes_arguments
 from normgeom.layers.function_layer import FunctionLayer, WithNewWeight
 from normgeom.layers.module_layer import OnSummedInputs, OwningWeight, WithNewWeightModule, copied
 from normgeom.layers.protocol import Layer
@@ -35,7 +39,8 @@ def on_summed_inputs(
     Args:
         module: maps summed inputs, (cases, units) or (cases, units, *positions), to outputs.
         kernel: sizes of the kernel of a convolution, `()` for a dense layer. If not given, what the module
-            asks for: a kernel for BatchNorm2d and 3d, InstanceNorm, LocalResponseNorm, LayerNorm([C, H, W]).
+            asks for: a kernel for BatchNorm2d and 3d, InstanceNorm, LocalResponseNorm, LayerNorm([C, H, W])
+            and RMSNorm([C, H, W]).
         spatial: positions of the data; 2 more than the kernel along each axis if not given.
         padding: zeros around the data of a convolution.
         inputs: the number of inputs; any if not given.
@@ -53,7 +58,15 @@ def on_summed_inputs(
     convolution = _asked_for(module) if kernel is None else Convolution.of(kernel, spatial, padding)
     if kernel is None and convolution.kernel:
         convolution = Convolution.of(convolution.kernel, spatial or convolution.spatial, padding)
-    return OnSummedInputs(copied(module), name, convolution, inputs)
+    layer = OnSummedInputs(copied(module), name, convolution, inputs)
+    if layer.units is not None:
+        return layer
+
+    def call(units: int) -> torch.Tensor:
+        shapes = convolution.shapes(units, inputs or 2 * convolution.groups, 3)
+        return layer(*(torch.linspace(1, 2, math.prod(shape)).reshape(shape) for shape in shapes))
+
+    return dataclasses.replace(layer, fitted_units=fitting_units(module, call))
 
 
 def _asked_for(module: nn.Module) -> Convolution:
@@ -62,7 +75,7 @@ def _asked_for(module: nn.Module) -> Convolution:
         axes = next((n for kind, n in POSITIONS_OF.items() if isinstance(part, kind)), 0)
         if axes:
             return Convolution.of((2,) * axes)
-        shape = part.normalized_shape if isinstance(part, nn.LayerNorm) else ()
+        shape = part.normalized_shape if isinstance(part, nn.LayerNorm | nn.RMSNorm) else ()
         if len(shape) > 1:
             return Convolution.of((2,) * len(shape[1:]), tuple(size + 1 for size in shape[1:]))
     return Convolution()
@@ -135,7 +148,7 @@ def reparametrized(
     >>> layer(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0]]))
     tensor([[0.6000]])
     """
-    if not callable(function):
+    if not (callable(function) and takes_arguments(function, 1)):
         raise TypeError(f"a re-parametrization must be a function of the weight; got {function!r}.")
     convolution = Convolution.of(kernel, spatial, padding)
     if isinstance(function, nn.Module):
@@ -172,7 +185,7 @@ def function_layer(
     >>> layer.convolution.spatial
     (5, 5)
     """
-    if not callable(function):
+    if not (callable(function) and takes_arguments(function, 2)):
         raise TypeError(f"a layer must be a function of (weight, data); got {function!r}.")
     return FunctionLayer(function, name, Convolution.of(kernel, spatial), units, inputs)
 
@@ -181,6 +194,14 @@ def _check_module(module: Any) -> None:
     """Raise an error for what is no module, or none that can be judged alone."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"an nn.Module is needed; got {module!r}.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ValueError("a scripted module has no state that can be replaced; give the one it was made of.")
+    forward = getattr(module.forward, "__func__", module.forward)
+    if forward is nn.Module.forward or not takes_arguments(module.forward, 1):
+        raise TypeError(
+            f"{type(module).__name__} must have a forward that takes one tensor; its does not. Wrap it in a "
+            "function of (weight, data)."
+        )
     for part in module.modules():
         if isinstance(part, nn.SyncBatchNorm):
             raise ValueError(

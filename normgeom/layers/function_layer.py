@@ -8,6 +8,7 @@ import torch
 
 from normgeom._types import AnyData, AnyWeight
 from normgeom.layers.convolution import DENSE, Convolution
+from normgeom.layers.weights import of_same_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,4 +51,4 @@ class WithNewWeight:
 
     def __call__(self, weight: AnyWeight, data: AnyData, /) -> torch.Tensor:
         """Return the summed inputs."""
-        return self.convolution(self.function(weight), data)
+        return self.convolution(of_same_shape(self.function(weight), weight, self.__name__), data)

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from normgeom._types import AnyData, AnyWeight
+from normgeom.copies import results_by_value
 from normgeom.layers.convolution import DENSE, Convolution
-from normgeom.layers.weights import OwnWeight
+from normgeom.layers.weights import OwnWeight, of_same_shape
 
 Own = TypeVar("Own", bound="ModuleLayer")
 SIZES = ("in_features", "num_features", "num_channels", "normalized_shape")
@@ -115,10 +116,13 @@ class OnSummedInputs(ModuleLayer):
 
     convolution: Convolution = DENSE
     inputs: int | None = None
+    fitted_units: int | None = None
 
     @property
     def units(self) -> int | None:
-        """The number of features that the first part with a fixed number of them takes."""
+        """The number of features that the first part with a fixed number of them takes, else what fits."""
+        if self.fitted_units is not None:
+            return self.fitted_units
         for part in self.module.modules():
             for name in SIZES:
                 if hasattr(part, name):
@@ -150,7 +154,8 @@ class WithNewWeightModule(ModuleLayer):
         self, module: nn.Module, state: dict[str, torch.Tensor], weight: torch.Tensor, data: torch.Tensor
     ) -> torch.Tensor:
         """Sum the inputs with the new weight."""
-        return self.convolution(torch.func.functional_call(module, state, (weight,)), data)
+        new = torch.func.functional_call(module, state, (weight,))
+        return self.convolution(of_same_shape(new, weight, self.name), data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +194,7 @@ class OwningWeight(ModuleLayer):
 
 def copied(module: nn.Module) -> nn.Module:
     """Return a deep copy; tensors that hang on a graph (old-style weight norm) are copied by value."""
-    parts = [value for part in module.modules() for value in vars(part).values()]
-    hanging = [v for v in parts if isinstance(v, torch.Tensor) and not v.is_leaf]
-    return copy.deepcopy(module, {id(value): value.detach().clone() for value in hanging})
+    return copy.deepcopy(module, results_by_value(module))
 
 
 def _with_eps(module: nn.Module) -> list[Any]:

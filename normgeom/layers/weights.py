@@ -1,6 +1,7 @@
 """Where a module keeps the weight that its units are: the tensor that the actions move."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,6 +35,32 @@ class OwnWeight:
     transposed: bool = False
 
 
+def of_same_shape(new: Any, weight: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the weight that a re-parametrization gives; raise an error unless it has the old one's shape."""
+    shape = tuple(new.shape) if isinstance(new, torch.Tensor) else type(new).__name__
+    if shape != tuple(weight.shape):
+        raise ValueError(
+            f"the re-parametrization {name} must return a weight of the same shape, {tuple(weight.shape)}; "
+            f"got {shape}. For a function of (weight, data) use ng.function_layer."
+        )
+    return new
+
+
+def own_matrices(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the arrays with two long axes or more that may be a weight, by name.
+
+    Those of torch's own modules are left out: gains have axes too, and a linear part after others says by its
+    place that it is not the layer's weight.
+    """
+    found = {}
+    for path, part in module.named_modules():
+        if not type(part).__module__.startswith("torch."):
+            for name, array in part.named_parameters(recurse=False):
+                if sum(length > 1 for length in array.shape) > 1:
+                    found[f"{path}.{name}".lstrip(".")] = tuple(array.shape)
+    return found
+
+
 def begins_with_weight(module: nn.Module) -> bool:
     """Whether the first of a module's parts that is not made of parts is linear or convolutional."""
     parts = module.modules()
@@ -52,7 +79,8 @@ def find_weight(module: nn.Module, name: str | None, spatial: tuple[int, ...] = 
         found = [k for k, part in module.named_modules() if isinstance(part, OWNERS)]
         if not found:
             raise ValueError(
-                f"{type(module).__name__} must own a linear or convolutional weight; it has none."
+                f"{type(module).__name__} must own a linear or convolutional weight; it has none. Name the "
+                f"parameter that is its weight, of: {', '.join(parameters) or 'none with two axes'}."
             )
         name = f"{found[0]}.weight".lstrip(".")
     resolved = _raw(name, parameters)

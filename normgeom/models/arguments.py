@@ -2,6 +2,7 @@
 
 import math
 import operator
+from numbers import Real
 from typing import Any, SupportsIndex
 
 import torch
@@ -15,13 +16,25 @@ def as_sizes(**sizes: SupportsIndex) -> tuple[int, ...]:
     return tuple(operator.index(size) for size in sizes.values())
 
 
-def check_norm_options(eps: float, **initial: float) -> None:
-    """Raise an error for an eps below 0, or an initial gain or bias that is not finite."""
+def check_norm_options(eps: float, dtype: torch.dtype | None, **initial: float) -> None:
+    """Raise an error for an eps below 0, an initial gain or bias that is not finite, or no real type."""
     for name, value in initial.items():
-        if not math.isfinite(value):
-            raise ValueError(f"{name} must be a finite number; got {value}.")
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ValueError(f"eps must be a finite number of at least 0; got {eps}.")
+        if not _is_finite(value):
+            raise ValueError(f"{name} must be a finite number; got {value!r}.")
+    if not (_is_finite(eps) and eps >= 0):
+        raise ValueError(f"eps must be a finite number of at least 0; got {eps!r}.")
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError(f"dtype must be of real floating-point numbers; got {dtype}.")
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise an error for what is no probability."""
+    if not (_is_finite(dropout) and 0 <= dropout <= 1):
+        raise ValueError(f"dropout must be a probability from 0 to 1; got {dropout!r}.")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def is_ids(x: torch.Tensor) -> bool:
@@ -60,9 +73,15 @@ def check_state(name: str, value: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have shape {shape}; got {tuple(value.shape)}.")
 
 
-def check_dtype(dtype: torch.dtype, **values: torch.Tensor) -> None:
-    """Raise an error for features or a state of another type than the weights, outside of autocast."""
+def check_like(weight: torch.Tensor, **values: torch.Tensor) -> None:
+    """Raise an error for what is on another device than a weight, or of another type outside of autocast."""
+    dtype = weight.dtype
     for name, value in values.items():
+        if value.device != weight.device:
+            raise ValueError(
+                f"{name} must be on the device of the weights, {weight.device}; got {value.device}. "
+                f"Move it with .to({str(weight.device)!r})."
+            )
         if value.dtype == dtype or (name == "input" and is_ids(value)):
             continue
         if not torch._C._is_any_autocast_enabled():
@@ -87,13 +106,13 @@ def step_arguments(cell: Any, x: torch.Tensor, state: Any) -> tuple[torch.Tensor
     cases = x.shape if is_ids(x) else x.shape[:-1]
     if len(cases) > 1:
         raise ValueError(f"one step takes cases along one axis at most; got an input of {tuple(x.shape)}.")
-    shape, dtype = (*cases, cell.hidden_size), next(cell.parameters()).dtype
+    shape, weight = (*cases, cell.hidden_size), next(cell.parameters())
     if state is None:
-        check_dtype(dtype, input=x)
-        zero = torch.zeros(shape, device=x.device, dtype=dtype)
+        check_like(weight, input=x)
+        zero = torch.zeros(shape, device=x.device, dtype=weight.dtype)
         return (zero,) * (2 if cell.has_cell_state else 1)
     states = as_states(state, cell.has_cell_state)
     for name, value in zip(("h", "c"), states, strict=False):
         check_state(name, value, shape)
-    check_dtype(dtype, input=x, **dict(zip(("h", "c"), states, strict=False)))
+    check_like(weight, input=x, **dict(zip(("h", "c"), states, strict=False)))
     return states

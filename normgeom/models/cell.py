@@ -48,7 +48,7 @@ class Cell(nn.Module):
     ) -> None:
         super().__init__()
         input_size, hidden_size = as_sizes(input_size=input_size, hidden_size=hidden_size)
-        check_norm_options(eps, initial_gain=initial_gain, initial_bias=initial_bias)
+        check_norm_options(eps, dtype, initial_gain=initial_gain, initial_bias=initial_bias)
         self.input_size, self.hidden_size, self.eps = input_size, hidden_size, eps
         self.placement = self.paper if placement is None else placement
         self._check_placement()

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normgeom.models.arguments import as_sizes, check_like
 from normgeom.models.readout import check_core, outputs_of, read_ids
 
 
@@ -44,8 +45,7 @@ class CharLM(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if characters < 1:
-            raise ValueError(f"characters must be at least 1; got {characters}.")
+        (characters,) = as_sizes(characters=characters)
         check_core(core)
         if core.input_size != characters:
             raise ValueError(
@@ -59,9 +59,12 @@ class CharLM(nn.Module):
 
     def forward(self, ids: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
         """Return logits (time, batch, characters) for ids (time, batch), and the state after the last one."""
+        if not isinstance(ids, torch.Tensor):
+            raise TypeError(f"ids must be a tensor; got {type(ids).__name__}.")
         if ids.ndim != 2 or ids.is_floating_point():
             raise ValueError(
                 f"ids must be integers of shape (time, batch); got {ids.dtype} of shape {tuple(ids.shape)}."
             )
         outputs, state = read_ids(self.core, ids, state)
+        check_like(self.readout.weight, outputs=outputs)
         return self.readout(outputs), state

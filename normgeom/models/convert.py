@@ -47,6 +47,7 @@ def from_torch(module: nn.RNNBase) -> Recurrent:
     weight = module.weight_ih_l0
     ours = kinds[0](**_options(module), placement=Placement.none(), device=weight.device, dtype=weight.dtype)  # type: ignore[arg-type]
     theirs = dict(module.named_parameters())
+    _check_registered(theirs, [_torch_name(name) for name, _ in ours.named_parameters()])
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
             parameter.copy_(_reordered(theirs[_torch_name(name)], _ORDER[kinds[0]]))
@@ -72,15 +73,28 @@ def to_torch(module: Recurrent) -> nn.RNNBase:
         raise ValueError(
             f"torch has no layer-normalized cell: placement must be none; got {module.placement}."
         )
+    options, own = _options(module), dict(module.named_parameters())
+    kinds = [kind for kind in _NAMES if options["bias"] or not kind.endswith("bias")]
+    _check_registered(own, [f"{cell}.{kind}" for cell in module.cells() for kind in kinds])
     weight = module.get_parameter("layer0.weight_input")
-    theirs = _TWINS[type(module)](**_options(module), device=weight.device, dtype=weight.dtype)
+    theirs = _TWINS[type(module)](**options, device=weight.device, dtype=weight.dtype)
     places = _ORDER[type(module)]
     inverse = [(ours, sign) for _, ours, sign in sorted((k, n, sign) for n, (k, sign) in enumerate(places))]
     values = dict(theirs.named_parameters())
     with torch.no_grad():
-        for name, parameter in module.named_parameters():
+        for name, parameter in own.items():
             values[_torch_name(name)].copy_(_reordered(parameter, inverse))
     return theirs.train(module.training)
+
+
+def _check_registered(parameters: dict[str, nn.Parameter], names: Sequence[str]) -> None:
+    """Raise an error for weights that are computed from others, or tied to them."""
+    missing = sorted(set(names) - parameters.keys())
+    if missing:
+        raise ValueError(
+            f"every weight must be a parameter of its own; {', '.join(missing)} are not. Pruning is made "
+            "permanent by prune.remove, a parametrization by parametrize.remove_parametrizations."
+        )
 
 
 def _options(module: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from normgeom.models.cell import Cell, State
-from normgeom.models.places import GainBiasNorm
+from normgeom.models.places import GainBiasNorm, Shift
 
 Tensors = dict[str, torch.Tensor]
 M = TypeVar("M", bound=nn.Module)
@@ -41,12 +41,19 @@ def given_tensors(cell: Cell, x: torch.Tensor, state: State, taps: Taps | None) 
     return kept | {"x": cell.project(x, None if taps is None else taps.input)}
 
 
+def slots(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the tensors that a cell or a part of one computes with."""
+    if isinstance(module, Cell):
+        return ("weight_input", "weight_recurrent", "bias")
+    return ("gain", "bias") if isinstance(module, GainBiasNorm) else ("bias",) * isinstance(module, Shift)
+
+
 def parameters(cell: Cell) -> Tensors:
-    """Return the parameters of a cell by name."""
-    found: Tensors = {k: v for k, v in cell._parameters.items() if v is not None}
-    for name, part in cell._modules.items():
-        found |= {f"{name}.{k}": v for k, v in part._parameters.items()}  # type: ignore[union-attr, misc]
-    return found
+    """Return the tensors that a cell computes with, by name."""
+    found = {name: getattr(cell, name) for name in slots(cell)}
+    for place, part in cell.named_children():
+        found |= {f"{place}.{name}": getattr(part, name) for name in slots(part)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def with_parameters(cell: Cell, given: Tensors, *, first_order: bool) -> Cell:

@@ -1,41 +1,20 @@
 """Gradients of every case apart, from one recurrence.
 
 The sensitivities of the products at all steps are kept, then one batched product a weight makes the
-gradients. Gains and biases are given to each case as its own.
+gradients. Gains and biases are given to each case as its own. Where a weight is computed from parameters,
+the gradients go on to them, case by case.
 """
 
 from typing import Any
 
 import torch
-from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
-from normgeom.models.cell import Cell, State
-from normgeom.models.given import Taps
+from normgeom.copies import twin
 from normgeom.models.recurrent import Recurrent
+from normgeom.models.tapped import TappedCells
 
 Gradients = dict[str, torch.Tensor]
-
-
-class TappedCells:
-    """What the cells of a pass saw, and the zeros that were added to their products."""
-
-    def __init__(self) -> None:
-        self.taps: dict[str, Taps] = {}
-        self.seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def of(self, name: str, cell: Cell, x: torch.Tensor, state: State) -> Taps:
-        """Return the zeros for a cell, and remember its input and initial hidden state."""
-        zero = cell.weight_recurrent.new_zeros(1)
-        shape = (*x.shape[:2], len(cell.weight_recurrent))
-        self.taps[name] = Taps(zero.expand(shape).requires_grad_(), zero.expand(shape).requires_grad_())
-        self.seen[name] = x.detach(), state[0].detach()
-        return self.taps[name]
-
-    def keep(self, name: str, outputs: torch.Tensor) -> None:
-        """Put the hidden states that each step started from in place of the initial one."""
-        x, first = self.seen[name]
-        self.seen[name] = x, torch.cat([first[None], outputs.detach()[:-1]])
 
 
 def per_example_gradients(core: Recurrent, x: Any, cotangent: Any, *, state: Any = None) -> Gradients:
@@ -45,13 +24,15 @@ def per_example_gradients(core: Recurrent, x: Any, cotangent: Any, *, state: Any
     each weight: the cost is that of an ordinary gradient and of writing the result.
 
     Args:
-        core: an `LNRNN`, `LNLSTM`, `LNGRU` or `DRAWLSTM`, in the mode it is in.
+        core: an `LNRNN`, `LNLSTM`, `LNGRU` or `DRAWLSTM`, in the mode it is in. Its weights may be pruned,
+            parametrized or tied.
         x: an input of the core with an axis of cases: (steps, cases, inputs), ids, or a packed sequence.
         cotangent: of the outputs, in their form; the gradient of each case's loss in its outputs.
         state: the initial state, as the core takes it.
 
     Returns:
-        (cases, *shape) for the name of every parameter of the core, cases in the order of the input.
+        (cases, *shape) for the name of every parameter of the core, cases in the order of the input. Where
+        a weight is computed from parameters (pruning, weight norm), these have the gradient.
 
     Raises:
         TypeError: if the core is none of normgeom's, or input and cotangent are not of one kind.
@@ -68,40 +49,31 @@ def per_example_gradients(core: Recurrent, x: Any, cotangent: Any, *, state: Any
     """
     if not isinstance(core, Recurrent):
         raise TypeError(f"the core must be a recurrent layer of normgeom; got {type(core).__name__}.")
-    cases = _cases(core, x)
-    own = {name: value.detach() for name, value in core.named_parameters()}
-    vectors = {k: v.expand(cases, -1).requires_grad_() for k, v in own.items() if v.ndim == 1}
-    tapped = TappedCells()
-    with torch.enable_grad():
-        outputs, _ = functional_call(core, own | vectors, (x, state), {"taps": tapped})
-        leaves = [*vectors.values(), *(t for tap in tapped.taps.values() for t in (tap.input, tap.recurrent))]
-        found = torch.autograd.grad(*_paired(outputs, leaves, cotangent))
-    each = dict(zip(vectors, found[: len(vectors)], strict=True))
-    pairs = zip(found[len(vectors) :: 2], found[len(vectors) + 1 :: 2], strict=True)
-    for (name, (into, before)), (by_input, by_recurrent) in zip(tapped.seen.items(), pairs, strict=True):
-        each[f"{name}.weight_input"] = _products(by_input, into, own[f"{name}.weight_input"])
-        each[f"{name}.weight_recurrent"] = _products(by_recurrent, before, own[f"{name}.weight_recurrent"])
+    _check_cases(x)
+    with torch.inference_mode(False), torch.enable_grad():
+        own, tapped = twin(core), TappedCells()
+        outputs, _ = own(x, state, taps=tapped)
+        each = tapped.gradients(*_paired(outputs, cotangent))
+        found = _in_parameters(each, tapped.tensors, dict(own.named_parameters()))
     order = x.unsorted_indices if isinstance(x, PackedSequence) else None
-    return {name: each[name] if order is None else each[name][order] for name in own}
+    return found if order is None else {name: value[order] for name, value in found.items()}
 
 
-def _cases(core: Recurrent, x: Any) -> int:
-    """Return the number of cases of an input."""
-    if isinstance(x, PackedSequence):
-        return int(x.batch_sizes[0])
-    axes = x.ndim - 1 if x.is_floating_point() else x.ndim
-    if axes != 2:
+def _check_cases(x: Any) -> None:
+    """Raise an error for an input without an axis of cases."""
+    if isinstance(x, torch.Tensor) and x.ndim - x.is_floating_point() != 2:
         raise ValueError(f"the input must have an axis of cases; got shape {tuple(x.shape)}.")
-    return x.shape[0] if core.batch_first else x.shape[1]
 
 
-def _paired(outputs: Any, leaves: list[torch.Tensor], cotangent: Any) -> tuple[Any, Any, Any]:
-    """Return the arguments of the gradient after checking that the cotangent has the outputs' form."""
+def _paired(outputs: Any, cotangent: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both as tensors after checking that the cotangent has the outputs' form."""
     if isinstance(outputs, PackedSequence) != isinstance(cotangent, PackedSequence):
         raise TypeError(
             f"the cotangent must be of the outputs' kind, {type(outputs).__name__}; "
             f"got {type(cotangent).__name__}."
         )
+    if not isinstance(cotangent, PackedSequence | torch.Tensor):
+        raise TypeError(f"the cotangent must be a tensor; got {type(cotangent).__name__}.")
     if isinstance(outputs, PackedSequence):
         outputs, cotangent = outputs.data, cotangent.data
     if outputs.shape != cotangent.shape:
@@ -109,16 +81,34 @@ def _paired(outputs: Any, leaves: list[torch.Tensor], cotangent: Any) -> tuple[A
             f"the cotangent must have the outputs' shape {tuple(outputs.shape)}; "
             f"got {tuple(cotangent.shape)}."
         )
-    return outputs, leaves, cotangent
+    return outputs, cotangent
 
 
-def _products(sensitivity: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the sum over steps of `sensitivity x^T` for every case: (cases, *weight.shape)."""
-    if x.is_floating_point():
-        return torch.bmm(sensitivity.permute(1, 2, 0), x.transpose(0, 1))
-    cases, inputs = x.shape[1], weight.shape[1]
-    rows = (torch.arange(cases, device=x.device) * inputs + x).flatten()
-    columns = sensitivity.new_zeros(cases * inputs, len(weight)).index_add_(
-        0, rows, sensitivity.flatten(0, 1)
-    )
-    return columns.view(cases, inputs, -1).transpose(1, 2)
+def _in_parameters(each: Gradients, tensors: Gradients, parameters: Gradients) -> Gradients:
+    """Return the gradients in parameters from those in tensors, which are parameters or come from some."""
+    names, found = {id(value): name for name, value in parameters.items()}, Gradients()
+    for name, value in tensors.items():
+        if id(value) in names:
+            _add(found, names[id(value)], each[name])
+    computed = [k for k, value in tensors.items() if id(value) not in names and value.requires_grad]
+    if computed:
+        _add_through(found, [each[k] for k in computed], [tensors[k] for k in computed], parameters)
+    cases = len(next(iter(each.values())))
+    return {k: found[k] if k in found else v.new_zeros(cases, *v.shape) for k, v in parameters.items()}
+
+
+def _add_through(
+    found: Gradients, each: list[torch.Tensor], tensors: list[torch.Tensor], parameters: Gradients
+) -> None:
+    """Add the gradients in the parameters that tensors come from."""
+    rows = [
+        torch.autograd.grad(tensors, list(parameters.values()), case, retain_graph=True, allow_unused=True)
+        for case in zip(*each, strict=True)
+    ]
+    for name, column in zip(parameters, zip(*rows, strict=True), strict=True):
+        if column[0] is not None:
+            _add(found, name, torch.stack(column))
+
+
+def _add(found: Gradients, name: str, value: torch.Tensor) -> None:
+    found[name] = found[name] + value if name in found else value

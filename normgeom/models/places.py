@@ -90,8 +90,10 @@ class GainBiasNorm(nn.Module):
         return self.normalized(summed) * self.gain + self.bias
 
     def extra_repr(self) -> str:
-        """The segments and eps."""
-        return f"segments={self.segments}, eps={self.eps:g}"
+        """The segments, eps, and initial values other than 1 and 0."""
+        gain = f", gain={self.initial_gain}" * (self.initial_gain != 1)
+        bias = f", bias={self.initial_bias}" * (self.initial_bias != 0)
+        return f"segments={self.segments}, eps={self.eps}{gain}{bias}"
 
 
 class Shift(nn.Module):

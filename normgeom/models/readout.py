@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from normgeom.models.arguments import check_input
 from normgeom.models.recurrent import Recurrent
 
 
@@ -30,6 +31,7 @@ def read_ids(core: Any, ids: torch.Tensor, state: Any) -> tuple[torch.Tensor, An
     """Run a core on ids; normgeom's own take them as they are, others get one-hot vectors."""
     if isinstance(core, Recurrent):
         return core(ids, state)
+    check_input(ids, core.input_size)
     like = next(core.parameters())
     identity = torch.eye(core.input_size, dtype=like.dtype, device=like.device)
     return core(functional.embedding(ids, identity), state)

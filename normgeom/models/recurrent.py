@@ -3,7 +3,6 @@
 The cell of layer k is the submodule `layer{k}`, that of the reverse direction `layer{k}_reverse`.
 """
 
-import math
 from typing import Any, ClassVar
 
 import torch
@@ -11,9 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from normgeom.models.arguments import as_sizes, as_states, check_dtype, check_state
+from normgeom.models.arguments import as_sizes, as_states, check_dropout, check_like, check_state
 from normgeom.models.cell import Cell, State
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.computed import as_computed
 from normgeom.models.hooks import after_pass, before_pass
 from normgeom.models.placement import Placement
 from normgeom.models.scan import scan
@@ -46,27 +46,21 @@ class Recurrent(nn.Module):
         input_size, hidden_size, num_layers = as_sizes(
             input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
         )
-        if not (math.isfinite(dropout) and 0 <= dropout <= 1):
-            raise ValueError(f"dropout must be a probability from 0 to 1; got {dropout}.")
+        check_dropout(dropout)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
         self._names = [[f"layer{k}", *[f"layer{k}_reverse"] * bool(bidirectional)] for k in range(num_layers)]
-        for k, names in enumerate(self._names):
-            inputs = input_size if k == 0 else hidden_size * (1 + bidirectional)
+        initial = {"initial_gain": initial_gain, "initial_bias": initial_bias}
+        self._add_cells(bias=bias, placement=placement, eps=eps, **initial, device=device, dtype=dtype)
+        self.placement = self.cells()["layer0"].placement
+
+    def _add_cells(self, **options: Any) -> None:
+        """Add the cell of each layer and direction."""
+        outputs = self.hidden_size * (1 + self.bidirectional)
+        for layer, names in enumerate(self._names):
             for name in names:
-                cell = self.cell_type(
-                    inputs,
-                    hidden_size,
-                    bias=bias,
-                    placement=placement,
-                    eps=eps,
-                    initial_gain=initial_gain,
-                    initial_bias=initial_bias,
-                    device=device,
-                    dtype=dtype,
-                )
-                self.add_module(name, cell)
-        self.placement = cell.placement
+                inputs = outputs if layer else self.input_size
+                self.add_module(name, self.cell_type(inputs, self.hidden_size, **options))
 
     def cells(self) -> dict[str, Cell]:
         """Return the cells by name, in the order of torch's states: by layer, then direction."""
@@ -121,8 +115,10 @@ class Recurrent(nn.Module):
         cell, backward = getattr(self, name), name.endswith("_reverse")
         into = sequence.reversed(values) if backward else values
         before_pass(cell, into, start)
-        tap = None if taps is None else taps.of(name, cell, into, start)
-        out, final = scan(cell, into, start, sequence.packing, tap)
+        runs, tap = as_computed(cell), None
+        if taps is not None:
+            runs, tap = taps.of(name, runs, into, start)
+        out, final = scan(runs, into, start, sequence.packing, tap)
         after_pass(cell, into, start, (out, final))
         if taps is not None:
             taps.keep(name, out)
@@ -137,18 +133,19 @@ class Recurrent(nn.Module):
         shape = shape if sequence.batched else (layers, self.hidden_size)
         weight = next(first.parameters())
         if state is None:
-            check_dtype(weight.dtype, input=sequence.values)
+            check_like(weight, input=sequence.values)
             zero = torch.zeros(shape, device=weight.device, dtype=weight.dtype)
             return (zero,) * (2 if first.has_cell_state else 1)
         states = as_states(state, first.has_cell_state)
         for name, value in zip(("h", "c"), states, strict=False):
             check_state(name, value, shape)
-        check_dtype(weight.dtype, input=sequence.values, **dict(zip(("h", "c"), states, strict=False)))
+        check_like(weight, input=sequence.values, **dict(zip(("h", "c"), states, strict=False)))
         return states
 
     def extra_repr(self) -> str:
         """Sizes and options."""
         options = f"batch_first={self.batch_first}, dropout={self.dropout:g}"
+        options += ", bidirectional=True" * bool(self.bidirectional)
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, {options}"
 
 

@@ -1,11 +1,11 @@
 """What the norms of a recurrent layer divide by, seen on a copy: the layer and its speed stay as they are."""
 
-import copy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from normgeom.copies import twin
 from normgeom.models.arguments import check_input, is_ids
 from normgeom.models.places import GainBiasNorm
 from normgeom.models.recurrent import Recurrent
@@ -43,15 +43,14 @@ def sigmas(core: Recurrent, x: torch.Tensor, *, state: Any = None) -> dict[str, 
         x = F.one_hot(x.long(), core.input_size).to(next(core.parameters()).dtype)
     if x.ndim != 3:
         raise ValueError(f"the input must have axes of steps and cases; got shape {tuple(x.shape)}.")
-    twin, seen = copy.deepcopy(core).eval(), dict[str, list[torch.Tensor]]()
-    for name, part in twin.named_modules():
+    copied, seen = twin(core).eval(), dict[str, list[torch.Tensor]]()
+    for name, part in copied.named_modules():
         part._forward_hooks.clear()
-        part._forward_pre_hooks.clear()
         if isinstance(part, GainBiasNorm):
             each = seen.setdefault(name, [])
             part.register_forward_hook(lambda part, inputs, _, each=each: each.append(part.sigma(inputs[0])))
     with torch.no_grad():
-        twin(x, state)
+        copied(x, state)
     return {name: _in_order(name, each) for name, each in seen.items()}
 
 

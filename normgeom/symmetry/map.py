@@ -1,5 +1,6 @@
 """The symmetries of a whole model as a table, and what follows for its optimizer."""
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,8 +12,10 @@ from torch import nn, optim
 
 from normgeom import report
 from normgeom.optimizers import effective_learning_rate
+from normgeom.symmetry.labels import stretch_of
 from normgeom.symmetry.param_groups import free_together, grouped, reason_for
 from normgeom.symmetry.partitions import SHIFTS, Move
+from normgeom.symmetry.presented import blocks_shown, for_latex, joint_shown, module_of, text_of
 from normgeom.symmetry.records import BlockSymmetry, JointSymmetry
 
 if TYPE_CHECKING:
@@ -78,16 +81,20 @@ class SymmetryMap:
                 return one
         raise KeyError(f"no block {block!r}; there are {', '.join(one.block for one in self.blocks)}")
 
-    def cells(self) -> list[list[str]]:
-        """Return the table row by row, under `HEADER`; the name of a module stands in its first row."""
+    def cells(self, *, folded: bool = False) -> list[list[str]]:
+        """Return the table row by row, under `HEADER`; the name of a module stands in its first row.
+
+        Args:
+            folded: whether layers with numbers in a row that have the same symmetries are told as one.
+        """
         rows, before = [], None
-        for one in self.blocks:
-            module = one.module or "(model)"
-            shown = one.block.removeprefix(f"{one.module}.") if one.module else one.block
-            shifts = [one.moves[m].text if m in one.moves else "" for m in SHIFTS]
+        for name, members in blocks_shown(self, folded):
+            one, path = members[0], module_of(name)
+            module = path or "(model)"
+            scale = "dead" if one.dead else text_of(members, Move.SCALE)
+            shifts = [text_of(members, move) for move in SHIFTS]
             parts = "; ".join(part.text for part in one.parts)
-            shape = "×".join(map(str, one.shape))
-            row = [shown, shape, "dead" if one.dead else one.scale.text, *shifts, parts]
+            row = [name.removeprefix(f"{path}."), "×".join(map(str, one.shape)), scale, *shifts, parts]
             rows.append([module if module != before else "", *row])
             before = module
         return rows
@@ -96,18 +103,21 @@ class SymmetryMap:
         """Return the joint symmetries row by row: rule, exponents, how many can move, the deviation."""
         return [[one.rule, one.label, one.by, f"{one.breaking:.0e}"] for one in self.together]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a dict for every block and symmetry it takes part in: what `draw_symmetry_map` draws."""
-        found = []
-        for one in self.blocks:
-            base = {"block": one.block, "module": one.module}
+    def rows(self, *, folded: bool = False) -> list[dict[str, Any]]:
+        """Return a dict for every block and symmetry it takes part in: what `draw_symmetry_map` draws.
+
+        Args:
+            folded: whether layers with numbers in a row that have the same symmetries are told as one.
+        """
+        joint, found = joint_shown(self, folded), []
+        for name, (one, *_) in blocks_shown(self, folded):
+            base = {"block": name, "module": module_of(name)}
             for move, verdict in one.moves.items():
                 kind = "dead" if one.dead and move is Move.SCALE else "single"
                 found.append({**base, "symmetry": str(move), "kind": kind, "power": int(verdict.holds)})
-            for k, joint in enumerate(self.together):
-                power = joint.exponents.get(one.block, 0)
-                name = f"{k + 1} {joint.rule}"
-                found.append({**base, "symmetry": name, "kind": "joint", "power": power})
+            for k, (rule, each) in enumerate(joint):
+                power = each.exponents.get(name, 0)
+                found.append({**base, "symmetry": f"{k + 1} {rule}", "kind": "joint", "power": power})
         return found
 
     def to_frame(self) -> pd.DataFrame:
@@ -148,13 +158,12 @@ class SymmetryMap:
         return "\n\n".join([*parts, self.summary()])
 
     def to_latex(self) -> str:
-        """Return both tables as LaTeX."""
-        caption = f"Scale and shift symmetries of {self.name}"
-        parts = [report.to_latex(HEADER, self.cells(), caption=caption)]
+        """Return both tables as LaTeX; ✓ and ✗ are written as words."""
+        header, *cells = [[for_latex(cell) for cell in row] for row in (HEADER, *self.cells())]
+        parts = [report.to_latex(header, cells, caption=f"Scale and shift symmetries of {self.name}")]
         if self.joint_cells():
-            parts.append(
-                report.to_latex(_JOINT, self.joint_cells(), caption=f"Joint symmetries of {self.name}")
-            )
+            caption = f"Joint symmetries of {self.name}"
+            parts.append(report.to_latex(_JOINT, self.joint_cells(), caption=caption))
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -184,16 +193,29 @@ class SymmetryMap:
         return "\n".join([*lines, *(f"! {finding}" for finding in self.findings)])
 
     def __repr__(self) -> str:
-        """Return the table grouped by module, the joint symmetries under it, and the summary."""
-        lines = [report.to_text(HEADER, self.cells())]
-        lines += [f"{one.rule}: {one.label}" for one in self.together]
+        """Return the table grouped by module, the joint symmetries under it, and the summary.
+
+        Layers with numbers in a row that have the same symmetries are told as one, such as `h.0–11`; where an
+        eps breaks a symmetry, the largest of theirs is shown.
+        """
+        cells = self.cells(folded=True)
+        widths = [max(len(row[k]) for row in (HEADER, *cells)) for k in range(len(HEADER))]
+        table = report.to_text(HEADER, cells, width=min(max(sum(widths) + 2 * len(widths), 110), 160))
+        lines = [line.rstrip() for line in table.strip("\n").splitlines() if line.strip()]
+        for rule, each in joint_shown(self, folded=True):
+            one = self.together[each.place]
+            lines.append(f"{rule}: {dataclasses.replace(one, exponents=each.exponents).label}")
         return "\n".join([*lines, self.summary()])
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw blocks against symmetries as a labelled matrix, on new axes if none are given."""
+        """Draw blocks against symmetries as a labelled matrix, on new axes if none are given.
+
+        Layers with numbers in a row that have the same symmetries are drawn as one.
+        """
         from normgeom.figures.draw_symmetry_map import draw_symmetry_map, new_axes
 
-        return draw_symmetry_map(self.rows(), new_axes(self.rows()) if ax is None else ax)
+        rows = self.rows(folded=True)
+        return draw_symmetry_map(rows, new_axes(rows) if ax is None else ax)
 
     def param_groups(self, *, weight_decay: float, determined: float = 0.0) -> list[dict[str, Any]]:
         """Return groups for a torch optimizer, with weight decay where the symmetries give it a meaning.
@@ -227,7 +249,7 @@ class SymmetryMap:
         return reason_for(self, parameter)
 
     def effective_learning_rates(self, optimizer: optim.Optimizer) -> dict[str, float]:
-        """Return the effective learning rate of every tensor, NaN where no length of its own is free.
+        """Return the effective learning rate of every block, NaN where no length of its own is free.
 
         Blocks that only a common factor leaves the function with have one length, that of all of them.
 
@@ -237,11 +259,12 @@ class SymmetryMap:
         Raises:
             ValueError: if a parameter is in no group of the optimizer.
         """
-        rates = {name: float("nan") for name, value in self.parameters.items() if value.requires_grad}
-        for names in free_together(self):
-            length = torch.cat([self.parameters[name].detach().flatten() for name in names])
-            for name in set(names) & rates.keys():
-                rates[name] = effective_learning_rate(optimizer, self.parameters[name], part=length)
+        own = {one.block: self.parameters[one.parameter] for one in self.blocks}
+        rates = {block: float("nan") for block, value in own.items() if value.requires_grad}
+        for blocks in free_together(self):
+            length = torch.cat([stretch_of(own[block].detach(), block).flatten() for block in blocks])
+            for block in set(blocks) & rates.keys():
+                rates[block] = effective_learning_rate(optimizer, own[block], part=length)
         return rates
 
 

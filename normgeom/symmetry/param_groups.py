@@ -1,6 +1,5 @@
 """Groups of an optimizer in which weight decay is set by what the symmetries leave of a block's length."""
 
-from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -71,12 +70,10 @@ def _commonly_free(found: "SymmetryMap") -> set[str]:
 
 
 def free_together(found: "SymmetryMap") -> list[list[str]]:
-    """Return the whole tensors that one factor can scale: single ones, and those of a joint scaling by c."""
-    pieces = Counter(one.parameter for one in found.blocks)
-    whole = {one.block: one.parameter for one in found.blocks if pieces[one.parameter] == 1}
+    """Return the blocks that one factor can scale: those of a joint scaling by c, and single ones."""
     single = [[one.block] for one in found.single if not one.dead]
     joint = [list(one.exponents) for one in found.joint if set(one.exponents.values()) == {1}]
-    return [[whole[name] for name in names] for names in joint + single if whole.keys() >= set(names)]
+    return joint + single
 
 
 def grouped(found: "SymmetryMap", weight_decay: float, determined: float) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgeom.copies import results_by_value
 from normgeom.symmetry.widening import Widening
 
 _EPS = re.compile(r"(^|_)eps(ilon)?$")
@@ -175,13 +176,8 @@ def _restored(copied: nn.Module, model: nn.Module) -> nn.Module:
 
 def _copy(model: nn.Module) -> nn.Module:
     """A deep copy; tensors that are results of a computation, as old weight norms keep them, are detached."""
-    memo: dict[int, Any] = {}
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
     try:
-        return copy.deepcopy(model, memo)
+        return copy.deepcopy(model, results_by_value(model))
     except Exception as why:
         raise ValueError(
             f"the model must be one that copy.deepcopy can copy, so that it is left as found; it says: {why}."

@@ -4,16 +4,18 @@ What is claimed is attacked; what is not claimed must be broken. Both are claims
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 
 from normgeom import transforms as all_transforms
-from normgeom.invariance import Kind, Verdict, check
+from normgeom.invariance import Kind
 from normgeom.layers import Layer, as_layer
 from normgeom.testing.attack import attack, attack_bits
 from normgeom.testing.degenerate import DEGENERATE, check_finite
+from normgeom.testing.evidence import Evidence
 from normgeom.transforms import TABLE_1
 
 Expectation = Literal["invariant", "broken", "bit_exact", "finite"]
@@ -24,17 +26,22 @@ class InvarianceCheck:
     """One check of one layer: call it, and it raises an AssertionError with the evidence unless it holds.
 
     Attributes:
-        layer: the layer.
+        evidence: the layer, with the sizes and the type that it is checked at; the same for all its checks.
         subject: an action's class, or the name of a degenerate point.
         expectation: `invariant` (attacked by Hypothesis), `broken` (by a seeded draw), `bit_exact` (identical
             bits under powers of two, without eps), `finite` (outputs and gradients at a degenerate point).
-        options: sizes, dtype, and the number of examples.
+        examples: how many inputs Hypothesis tries.
     """
 
-    layer: Layer
+    evidence: Evidence
     subject: Any
     expectation: Expectation
-    options: dict[str, Any] = field(default_factory=dict)
+    examples: int = 25
+
+    @property
+    def layer(self) -> Layer:
+        """The layer."""
+        return self.evidence.layer
 
     @property
     def id(self) -> str:
@@ -48,13 +55,14 @@ class InvarianceCheck:
         Raises:
             AssertionError: with the witness, the law, and what is to blame, if it does not hold.
         """
+        __tracebackhide__ = True
         runs: dict[str, Any] = {
-            "invariant": attack,
+            "invariant": partial(attack, examples=self.examples),
             "broken": _check_broken,
-            "bit_exact": attack_bits,
+            "bit_exact": partial(attack_bits, examples=self.examples),
             "finite": check_finite,
         }
-        runs[self.expectation](self.layer, self.subject, **self.options)
+        runs[self.expectation](self.evidence, self.subject)
 
     def __repr__(self) -> str:
         """The id."""
@@ -86,7 +94,7 @@ def invariance_checks(
         dtype: the type the layer is evaluated in, such as torch.float32 or torch.bfloat16.
         bit_exact: whether claimed re-scalings must leave identical bits under powers of two, at eps = 0.
         degenerate: whether outputs and gradients must be finite where a statistic is 0; by default if the
-            layer is known to have an eps.
+            layer has an eps, told or found in its code.
         examples: how many inputs Hypothesis tries for a claim.
 
     Raises:
@@ -99,31 +107,33 @@ def invariance_checks(
     """
     if not isinstance(examples, int) or examples < 1:
         raise ValueError(f"examples must be a whole number, at least 1; got {examples!r}.")
-    subject = as_layer(layer)
     claimed = [_action(claim) for claim in claims]
-    options: dict[str, Any] = {"units": units, "inputs": inputs, "cases": cases, "dtype": dtype}
-    return _checks(subject, claimed, transforms, options, examples, bit_exact, degenerate)
+    sizes = {"units": units, "inputs": inputs, "cases": cases}
+    evidence = Evidence(as_layer(layer), sizes, dtype)
+    actions = [*transforms, *(c for c in claimed if c not in transforms)]
+    return _checks(evidence, actions, claimed, examples, bit_exact, degenerate)
 
 
 def _checks(
-    layer: Layer,
-    claimed: list[Any],
-    transforms: Sequence[Any],
-    options: dict[str, Any],
+    evidence: Evidence,
+    actions: Sequence[Any],
+    claimed: Sequence[Any],
     examples: int,
     bit_exact: bool,
     degenerate: bool | None,
 ) -> Iterator[InvarianceCheck]:
-    for action in [*transforms, *(c for c in claimed if c not in transforms)]:
+    # A first export loads torch's compiler for a second: it happens here, and is no part of any check.
+    wanted = evidence.has_eps if degenerate is None else degenerate
+    for action in actions:
         if action in claimed:
-            yield InvarianceCheck(layer, action, "invariant", options | {"examples": examples})
+            yield InvarianceCheck(evidence, action, "invariant", examples)
             if bit_exact and action.sign is not None:
-                yield InvarianceCheck(layer, action, "bit_exact", options | {"examples": examples})
+                yield InvarianceCheck(evidence, action, "bit_exact", examples)
         else:
-            yield InvarianceCheck(layer, action, "broken", options)
-    if layer.eps > 0 if degenerate is None else degenerate:
+            yield InvarianceCheck(evidence, action, "broken")
+    if wanted:
         for name in DEGENERATE:
-            yield InvarianceCheck(layer, name, "finite", options)
+            yield InvarianceCheck(evidence, name, "finite")
 
 
 def _action(claim: Any) -> Any:
@@ -140,18 +150,14 @@ def _action(claim: Any) -> Any:
     return claim
 
 
-def _check_broken(layer: Layer, action: Any, **options: Any) -> None:
+def _check_broken(evidence: Evidence, action: Any) -> None:
     """Raise an error unless a seeded draw breaks the invariance."""
-    (verdict,) = check(layer, (action,), **options)
-    if verdict.kind is Kind.NOT_INVARIANT:
-        return
+    __tracebackhide__ = True
+    verdict = evidence.verdict(action)
+    if verdict.kind is Kind.UNDECIDED:
+        raise AssertionError(f"nothing can be decided, neither for nor against the claim:\n{verdict}")
     if verdict.holds:
         raise AssertionError(
-            f"{layer.name} is not claimed to be invariant under {action.__name__}, but it is. Add "
+            f"{verdict.layer} is not claimed to be invariant under {action.__name__}, but it is. Add "
             f"{action.__name__!r} to claims, or break the invariance.\n{verdict}"
         )
-    raise AssertionError(_undecided(verdict))
-
-
-def _undecided(verdict: Verdict) -> str:
-    return f"nothing can be decided, neither for nor against the claim:\n{verdict}"

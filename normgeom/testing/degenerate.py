@@ -5,9 +5,7 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance._points import Sizes
-from normgeom.layers import Layer
-from normgeom.testing.attack import USUAL
+from normgeom.testing.evidence import Evidence
 
 Point = tuple[torch.Tensor, torch.Tensor]
 
@@ -36,26 +34,28 @@ DEGENERATE: dict[str, Callable[[torch.Tensor, torch.Tensor], Point]] = {
 }
 
 
-def check_finite(layer: Layer, name: str, *, dtype: torch.dtype, **sizes: int | None) -> None:
+def check_finite(evidence: Evidence, name: str) -> None:
     """Raise an AssertionError unless outputs and gradients are finite at a degenerate point."""
-    shapes = Sizes.of(layer, None, USUAL, **sizes).shapes(layer)
-    generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    weight, data = (t.to(dtype).requires_grad_() for t in DEGENERATE[name](drawn[0], drawn[1]))
+    __tracebackhide__ = True
+    layer, generator = evidence.layer, torch.Generator().manual_seed(0)
+    drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in evidence.shapes()]
+    weight, data = (t.to(evidence.dtype).requires_grad_() for t in DEGENERATE[name](drawn[0], drawn[1]))
     outputs = layer(weight, data)
-    _refuse_not_finite(layer, name, "outputs", outputs)
+    _refuse_not_finite(evidence, name, "outputs", outputs)
     if outputs.requires_grad:
         grads = torch.autograd.grad(outputs.float().square().sum(), (weight, data), allow_unused=True)
         for of, grad in zip(("weight", "data"), grads, strict=True):
             if grad is not None:
-                _refuse_not_finite(layer, name, f"gradient of the {of}", grad)
+                _refuse_not_finite(evidence, name, f"gradient of the {of}", grad)
 
 
-def _refuse_not_finite(layer: Layer, name: str, what: str, values: torch.Tensor) -> None:
+def _refuse_not_finite(evidence: Evidence, name: str, what: str, values: torch.Tensor) -> None:
+    __tracebackhide__ = True
     bad: Any = ~values.isfinite()
     if bool(bad.any()):
-        at = tuple(int(i) for i in bad.nonzero()[0])
+        at, layer = tuple(int(i) for i in bad.nonzero()[0]), evidence.layer
+        eps = evidence.eps_in_code() or (f"eps {layer.eps:g}" if layer.eps else "no eps")
         raise AssertionError(
-            f"the {what} of {layer.name} must be finite at the point {name!r} (eps {layer.eps:g}); "
+            f"the {what} of {layer.name} must be finite at the point {name!r} ({eps}); "
             f"got {values[at].item()} at {at}, {int(bad.sum())} in all. An eps inside the root keeps them so."
         )

@@ -3,7 +3,8 @@
 Every number is a small multiple of 1/8, exact in all floating-point types down to bfloat16 and far from
 overflow and subnormals; a failing example shrinks to a matrix that can be read. Weights and data are
 well-posed by construction: rows differ, so that no statistic is 0/0. Degenerate inputs have checks of their
-own (`normgeom.testing.invariance_checks`).
+own (`normgeom.testing.invariance_checks`). Arrays of more than a hundred entries repeat a
+few numbers without order, by a seed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,11 @@ from hypothesis.strategies import SearchStrategy
 import normgeom as ng
 from normgeom.transforms import TABLE_1
 
+__all__ = ["actions", "datasets", "dyadics", "layers", "scales", "transforms", "weights"]
+
 STEP = 8
+MANY = 100  # entries of an array beyond which Hypothesis cannot draw, nor a person read, each of them
+FEW = 24
 SCALES = (0.25, 0.375, 0.625, 1.5, 2.0, 2.5, 3.0, 4.0)
 
 
@@ -43,7 +48,7 @@ def scales(*, sign: int = 1, powers_of_two: bool = False) -> SearchStrategy[floa
 def weights(*shape: int) -> SearchStrategy[torch.Tensor]:
     """Return weights, shape (units, inputs) or (units, inputs, *kernel), 4 by 3 if not given.
 
-    Rows differ from each other and none is constant; float64.
+    Rows differ from each other and none is constant (of a hundred entries or fewer); float64.
 
     >>> weight = weights(3, 2).example()  # doctest: +SKIP
     """
@@ -70,8 +75,7 @@ def transforms(
     number = dyadics() if action.sign is None else scales(sign=action.sign, powers_of_two=powers_of_two)
     if not shape:
         return number.map(action)
-    size = int(torch.Size(shape).numel())
-    return st.lists(number, min_size=size, max_size=size).map(
+    return _entries(number, int(torch.Size(shape).numel())).map(
         lambda values: action(torch.tensor(values, dtype=torch.float64).reshape(shape))
     )
 
@@ -94,10 +98,21 @@ def _arrays(shape: tuple[int, ...], *, phase: int) -> SearchStrategy[torch.Tenso
     """Arrays with more than one axis; one that is nearly degenerate is moved away from it."""
     if len(shape) < 2 or min(shape) < 1:
         raise ValueError(f"a shape needs two axes or more, each at least 1 long; got {shape}.")
-    size = int(torch.Size(shape).numel())
-    return st.lists(dyadics(), min_size=size, max_size=size).map(
+    return _entries(dyadics(), int(torch.Size(shape).numel())).map(
         lambda values: _well_posed(torch.tensor(values, dtype=torch.float64).reshape(shape), phase)
     )
+
+
+def _entries(number: SearchStrategy[float], size: int) -> SearchStrategy[list[float]]:
+    """So many numbers: each drawn if they are few, else a few that are repeated without order, by a seed."""
+    if size <= MANY:
+        return st.lists(number, min_size=size, max_size=size)
+
+    def repeated(seed: int, few: list[float]) -> list[float]:
+        picks = torch.randint(len(few), (size,), generator=torch.Generator().manual_seed(seed))
+        return [few[pick] for pick in picks.tolist()]
+
+    return st.builds(repeated, st.integers(0, 2**16), st.lists(number, min_size=FEW, max_size=FEW))
 
 
 def _well_posed(array: torch.Tensor, phase: int) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from normgeom.report import atomic
 
 KEPT = 2
+PARTS = {"step", "kinds", "model", "optimizer", "scheduler", "generator", "state", "task"}
 
 
 def checkpoints(folder: str | Path) -> list[Path]:
@@ -36,7 +37,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged, or holds what is neither a tensor nor a plain value.
+        ValueError: if the file is damaged, holds what is neither a tensor nor a plain value, or is not that
+            of a run.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no checkpoint {path}.")
@@ -52,6 +54,10 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} must be a checkpoint; it is damaged ({reason}). Delete it to go on from the one before."
         ) from why
+    if not isinstance(content, dict) or not content.keys() >= PARTS:
+        raise ValueError(
+            f"{path} must be a checkpoint of a run, with {', '.join(sorted(PARTS))}; it is something else."
+        )
     return content
 
 

@@ -53,6 +53,8 @@ class Corpus:
             ValueError: if the text is empty or too short to split, the fraction is out of range, or a
                 character is not in the vocabulary.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be a string; got {type(text).__name__}.")
         if not 0 < held_out < 1:
             raise ValueError(f"held_out must be a fraction between 0 and 1; got {held_out}.")
         if not text:
@@ -119,8 +121,24 @@ class Corpus:
         return torch.tensor([ids[character] for character in text], dtype=torch.int64)
 
     def decode(self, ids: Tensor | Sequence[int]) -> str:
-        """Return the text of ids (characters,)."""
-        return "".join(self.characters[int(k)] for k in ids)
+        """Return the text of ids (characters,).
+
+        Raises:
+            TypeError: if the ids are no integers.
+            ValueError: if they are not along one axis, or one is out of range.
+        """
+        ids = torch.as_tensor(ids) if len(ids) else torch.empty(0, dtype=torch.int64)
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TypeError(f"ids must be integers; got {ids.dtype}.")
+        if ids.ndim != 1:
+            raise ValueError(
+                f"ids must be along one axis; got shape {tuple(ids.shape)}. Decode one text a call."
+            )
+        listed: list[int] = ids.tolist()
+        wrong = [k for k in listed if not 0 <= k < self.vocabulary]
+        if wrong:
+            raise ValueError(f"ids must be from 0 to {self.vocabulary - 1}; got {wrong[0]}.")
+        return "".join(self.characters[k] for k in listed)
 
     def digest(self) -> str:
         """Return the SHA-256 of the vocabulary and both parts, which tells corpora apart."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from normgeom.processes import total
-from normgeom.training.tasks import IGNORED, Batch, Task
+from normgeom.training.tasks import IGNORED, Batch, Task, check_model_and_task
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ def evaluate(model: nn.Module, task: Task) -> HeldOut:
         task: with its held-out part.
 
     Raises:
+        TypeError: for what is no module, or no task.
         ValueError: if the model tells another number of classes apart than the task has.
 
     Source: Graves 2013 (arXiv:1308.0850), section 3.1.
@@ -46,6 +47,7 @@ def evaluate(model: nn.Module, task: Task) -> HeldOut:
     >>> evaluate(model, NextCharacter(Corpus.from_string("abcd" * 9), length=2, batch_size=2)).bits
     2.0
     """
+    check_model_and_task(model, task)
     sums = torch.zeros(3, dtype=torch.float64)
     state = None
     with torch.no_grad(), in_eval_mode(model):

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from normgeom.processes import gathered, place, total
 from normgeom.training.evaluation import in_eval_mode, mean_nats
+from normgeom.training.kinds import kinds, refuse_others
 from normgeom.training.tasks import Task
 
 
@@ -126,6 +127,7 @@ class Loop:
         """Return everything, the recurrent state of all processes included."""
         return {
             "step": self.step,
+            "kinds": self._kinds(),
             "model": plain(self.model).state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
@@ -133,6 +135,9 @@ class Loop:
             "state": mapped(lambda t: gathered(t, dim=1), self.state),
             "task": self.task.identity(),
         }
+
+    def _kinds(self) -> dict[str, str]:
+        return kinds(plain(self.model), self.optimizer, self.scheduler)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned, with as many processes as there are now.
@@ -146,8 +151,7 @@ class Loop:
         ]
         if other:
             raise ValueError(f"a run must go on with its own task; it has {'; '.join(other)}.")
-        if (self.scheduler is None) != (saved["scheduler"] is None):
-            raise ValueError("a run must go on with a scheduler if it began with one, and only then.")
+        refuse_others(saved["kinds"], self._kinds())
         try:
             plain(self.model).load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normgeom.training.corpus import Corpus
-from normgeom.training.tasks import IGNORED, Batch, check_at_least_1, check_divisible, own
+from normgeom.training.tasks import IGNORED, Batch, check_at_least_1, check_batch_number, check_divisible, own
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,8 @@ class NextCharacter:
 
     def __post_init__(self) -> None:
         """Raise an error for numbers that do not fit each other or the text."""
+        if not isinstance(self.corpus, Corpus):
+            raise TypeError(f"corpus must be a Corpus; got {type(self.corpus).__name__}.")
         check_at_least_1(length=self.length, batch_size=self.batch_size, pieces=self.pieces)
         needed, there = self.batch_size * self.length + 1, len(self.corpus.training)
         if there < needed:
@@ -77,6 +79,7 @@ class NextCharacter:
 
     def batch(self, number: int, /) -> Batch:
         """Return inputs and targets (length, streams), the ids of characters and of their successors."""
+        check_batch_number(number)
         window = number % self.batches_per_pass
         start, stop = window * self.length, (window + 1) * self.length
         return Batch(self._streams[start:stop], self._streams[start + 1 : stop + 1], window == 0)

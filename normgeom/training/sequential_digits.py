@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from normgeom.points import digit_images
-from normgeom.training.tasks import Batch, check_at_least_1, check_divisible, own
+from normgeom.training.tasks import (
+    Batch,
+    check_at_least_1,
+    check_batch_number,
+    check_divisible,
+    check_whole,
+    own,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +51,11 @@ class SequentialDigits:
     def __post_init__(self) -> None:
         """Raise an error for a batch that cannot be filled."""
         check_at_least_1(batch_size=self.batch_size)
+        check_whole(seed=self.seed)
         if self.seed < 0:
             raise ValueError(f"seed must not be negative; got {self.seed}.")
+        if not self.dtype.is_floating_point:
+            raise TypeError(f"dtype must be of floating-point numbers; got {self.dtype}.")
         if self.batch_size > self._cut:
             raise ValueError(
                 f"batch_size must be at most {self._cut}, the images to train on; got {self.batch_size}."
@@ -75,6 +85,7 @@ class SequentialDigits:
 
     def batch(self, number: int, /) -> Batch:
         """Return rows (8, cases, 8) and labels (cases,)."""
+        check_batch_number(number)
         turn, place = divmod(number, self.batches_per_pass)
         order = np.random.default_rng([self.seed, turn]).permutation(self._cut)
         whole = order[place * self.batch_size : (place + 1) * self.batch_size]

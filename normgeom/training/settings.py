@@ -14,7 +14,7 @@ from normgeom.models import DRAWLSTM, LNGRU, LNLSTM, LNRNN, CharLM, Placement, R
 from normgeom.training.corpus import NOVELS, Corpus
 from normgeom.training.next_character import NextCharacter
 from normgeom.training.sequential_digits import SequentialDigits
-from normgeom.training.tasks import check_at_least_1
+from normgeom.training.tasks import check_at_least_1, check_whole
 
 LAYERED: dict[str, Any] = {"ln-lstm": LNLSTM, "ln-gru": LNGRU, "ln-rnn": LNRNN, "draw-lstm": DRAWLSTM}
 PLAIN: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -88,8 +88,11 @@ class Settings:
         _check_name("cell", self.cell, CELLS)
         _check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_at_least_1(hidden=self.hidden, layers=self.layers, batch=self.batch, length=self.length)
+        check_whole(seed=self.seed)
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2^63 - 1; got {self.seed}.")
+        if not self.task:
+            raise ValueError(f"task must be digits, {', '.join(NOVELS)} or the path of a text; got ''.")
         if not math.isfinite(self.initial_gain):
             raise ValueError(f"initial_gain must be a finite number; got {self.initial_gain}.")
         if not 0 <= self.clip < math.inf:

@@ -6,10 +6,11 @@ seen without a break.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 IGNORED = -100
 """The target of a place that only fills a batch."""
@@ -58,10 +59,35 @@ def own(size: int, rank: int, processes: int) -> slice:
 
 
 def check_at_least_1(**numbers: int) -> None:
-    """Raise an error for a number below 1."""
+    """Raise an error for what is no whole number from 1."""
     for name, value in numbers.items():
+        check_whole(**{name: value})
         if value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}.")
+
+
+def check_batch_number(number: int) -> None:
+    """Raise an error for what is no number of a batch."""
+    check_whole(number=number)
+    if number < 0:
+        raise ValueError(f"batches are numbered from 0; got {number}.")
+
+
+def check_whole(**numbers: Any) -> None:
+    """Raise an error for what is no integer of Python's or numpy's, or a bool."""
+    for name, value in numbers.items():
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a whole number; got {value!r}.")
+
+
+def check_model_and_task(model: Any, task: Any) -> None:
+    """Raise an error for what is no module, or no task."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model must be an nn.Module; got {type(model).__name__}.")
+    if not isinstance(task, Task):
+        raise TypeError(
+            f"the task must be one such as NextCharacter or SequentialDigits; got {type(task).__name__}."
+        )
 
 
 def check_divisible(batch_size: int, processes: int) -> None:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from normgeom.training.evaluation import evaluate
 from normgeom.training.folder import RunFolder
 from normgeom.training.loop import Loop, NonFiniteTraining, StepRecord, plain
 from normgeom.training.signals import TrainingStopped, requests_to_stop
-from normgeom.training.tasks import Task
+from normgeom.training.tasks import Task, check_at_least_1, check_model_and_task, check_whole
 
 
 def train(
@@ -76,15 +77,20 @@ def train(
 
     >>> from normgeom.models import CharLM
     >>> from normgeom.training import Corpus, NextCharacter
-    >>> model = CharLM(nn.GRU(4, 16), 4)
+    >>> with torch.random.fork_rng():
+    ...     _ = torch.manual_seed(0)
+    ...     model = CharLM(nn.GRU(4, 16), 4)
     >>> task = NextCharacter(Corpus.from_string("abcd" * 50), length=10, batch_size=4)
     >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     >>> records = list(train(model, task, optimizer, steps=40, clip=1.0, evaluate_every=20))
     >>> len(records), records[-1].held_out_bits < 0.2  # from 2 bits for one of 4 characters
     (40, True)
     """
+    check_model_and_task(model, task)
     _check_numbers(steps, evaluate_every, checkpoint_every, clip)
     _check_optimizer(model, optimizer, scheduler)
+    if not isinstance(generator, torch.Generator | None):
+        raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}.")
     if folder is None and (resume or overwrite or parquet or tensorboard or checkpoint_every):
         raise ValueError("resume, overwrite, parquet, tensorboard and checkpoint_every need a folder.")
     if place()[1] > 1 and not isinstance(model, DistributedDataParallel):
@@ -131,23 +137,29 @@ def _kept(records: Iterator[StepRecord], run: RunFolder, checkpoint_every: int) 
 
 
 def _check_numbers(steps: int, evaluate_every: int, checkpoint_every: int, clip: float | None) -> None:
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be at least 1; got {steps!r}.")
+    check_at_least_1(steps=steps)
     for name, value in {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}.items():
+        check_whole(**{name: value})
         if value < 0:
             raise ValueError(f"{name} must be a number of steps, or 0 for never; got {value}.")
-    if clip is not None and not clip > 0:
-        raise ValueError(f"clip must be a norm above 0, or None; got {clip}.")
+    if clip is not None and not (isinstance(clip, Real) and clip > 0):
+        raise ValueError(f"clip must be a norm above 0, or None; got {clip!r}.")
 
 
 def _check_optimizer(model: nn.Module, optimizer: Optimizer, scheduler: Any) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be one of torch.optim; got {type(optimizer).__name__}.")
     if isinstance(optimizer, LBFGS):
         raise TypeError("optimizer must step without a closure; got LBFGS.")
+    if scheduler is not None and not hasattr(scheduler, "step"):
+        raise TypeError(f"scheduler must be one of torch.optim; got {type(scheduler).__name__}.")
     if isinstance(scheduler, ReduceLROnPlateau):
         raise TypeError("scheduler must step without a metric; got ReduceLROnPlateau.")
-    own = {id(p) for p in model.parameters()}
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ValueError("scheduler must be built from the optimizer; it has another one.")
+    own = {id(p) for p in model.parameters() if p.requires_grad}
     if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
-            "optimizer must be over parameters of the model; it has none of them. Build it from "
-            "model.parameters(), after the model is on its device."
+            "optimizer must be over parameters of the model; it has none of them that require a gradient. "
+            "Build it from model.parameters(), after the model is on its device."
         )

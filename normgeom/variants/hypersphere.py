@@ -26,7 +26,7 @@ MEMBERS = (
         family=FAMILY,
         formula="N(h + alpha (N(V h) - h)), h = N(x), N(u) = u/|u|, v_i = w_i/|w_i|",
         latex=r"N(h+\alpha(N(Vh)-h)),\ v_i=w_i/\|w_i\|,\ h=N(x)",
-        source="Loshchilov et al. 2024, nGPT, eq. 10, with the weights normalized in the forward pass",
+        source="Loshchilov et al. 2024, nGPT, with the weights normalized in the forward pass",
         function=ngpt_reparametrized,
         claims=Claims(INVARIANT, NO, INVARIANT, INVARIANT, NO, INVARIANT),
         options={"alpha": 0.05},
@@ -39,7 +39,7 @@ MEMBERS = (
         formula="N(h + alpha (N(W h) - h)), h = N(x), N(u) = u/|u|; the optimizer's step ends with "
         "w_i -> w_i/|w_i|",
         latex=r"N(h+\alpha(N(Wh)-h)),\ h=N(x)",
-        source="Loshchilov et al. 2024, nGPT, eq. 10, as published",
+        source="Loshchilov et al. 2024, nGPT, as published",
         function=ngpt_projected,
         claims=Claims(INVARIANT, NO, NO, INVARIANT, NO, INVARIANT),
         options={"alpha": 0.05},

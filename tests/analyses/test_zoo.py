@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 
 import pytest
@@ -32,6 +33,25 @@ def test_it_writes_its_files_and_the_manifest(tmp_path, monkeypatch):
 
 def test_every_layer_of_the_zoo_is_in_it():
     assert zoo.VARIANTS is VARIANTS
+
+
+def test_powers_are_one_formula_in_latex(rows):
+    text = _zoo_text.latex(list(rows.values()))
+    assert r"$\mbox{No, }\propto\delta^{-1/2}$" in text
+    assert r"\^{}" not in text
+
+
+def test_the_picture_s_words_do_not_overlap(rows):
+    """Beside the longest name of the zoo, headings and key stay inside and apart."""
+    longest = max((v.name for v in VARIANTS), key=len)
+    figure = zoo.draw([row | {"layer": longest} for row in rows.values()])
+    canvas = figure.canvas
+    canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels() if label.get_text()]
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+    key = figure.legends[0].get_window_extent()
+    assert key.x0 >= 0
+    assert key.x1 <= figure.bbox.x1
 
 
 def test_cells_read_as_the_paper_s(rows):

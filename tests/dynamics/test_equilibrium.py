@@ -83,6 +83,7 @@ def test_without_decay_the_norm_grows_by_its_law(make, rtol):
     [(0.1, 0.01, 0.4472136, 0.0447214, 125.0), (0.02, 0.01, 1.0, 0.02, 25.0), (0.1, 0.002, 0.2, 0.02, 625.0)],
 )
 def test_ratio_of_gradient_and_weight_at_the_equilibrium_of_sgd(lr, wd, ratio, angle, norm4):
+    """DYN-02: the ratio is sqrt(2 wd / lr), so the gradient grows as lr falls."""
     found = equilibrium(SGDRule(lr, weight_decay=wd), squared_gradient=25.0)
     assert 5.0 / found.norm**2 == pytest.approx(ratio, rel=0.01)
     assert found.angle == pytest.approx(angle, rel=0.01)

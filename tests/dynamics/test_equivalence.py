@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn, optim
+from torch.nn.utils import prune
 
 import normgeom as ng
 from normgeom import scale_equivalence
@@ -115,6 +116,15 @@ def test_a_run_that_ignores_what_it_is_given_decides_nothing():
     )
     assert found.holds is None
     assert "does run use what it is given" in found.reason
+
+
+def test_a_pruned_block_that_has_run():
+    net = network()
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    optimizer = optim.SGD(net.parameters(), lr=0.2)
+    train(net, optimizer, steps=1)
+    found = scale_equivalence(net, optimizer, "0.weight_orig", train, factor=2.0)
+    assert (found.holds, found.error) == (True, 0.0)
 
 
 def test_the_model_and_the_optimizer_are_not_trained():

@@ -1,12 +1,17 @@
 """The standard deviations of summed inputs inside recurrent layers, and a run that does not notice."""
 
+import copy
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import nn, optim
+from torch.nn.utils import parametrizations, prune
 
 import normgeom as ng
 from normgeom import track
+from normgeom.copies import results_by_value
 from normgeom.models.sigmas import sigmas
 
 NORMS = {
@@ -72,6 +77,33 @@ def test_sigma_inside_a_recurrent_layer_is_a_mean_over_cases(layer, kind):
     sigma = tracker.frame().set_index("block")["sigma"]
     for block, norm in NORMS.items():
         assert sigma[block] == pytest.approx(float(found[norm.removeprefix("core.")].mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "compute", [parametrizations.spectral_norm, partial(prune.l1_unstructured, amount=9)]
+)
+def test_weights_that_are_computed_keep_their_state(compute):
+    net, x = Reader(), inputs("features")
+    compute(net.core.layer0, "weight_recurrent")
+    other = copy.deepcopy(net, results_by_value(net))
+    names = [name for name, _ in net.named_parameters() if "layer0" in name and "weight_recurrent" in name]
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    with track(net, optimizer, summed_inputs={names[0]: "core.layer0.norm_recurrent"}):
+        run(net, optimizer, x)
+    run(other, optim.SGD(other.parameters(), lr=0.1), x)
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in net.state_dict().items())
+
+
+def test_sigma_is_that_of_the_weight_of_the_step_not_of_the_one_before():
+    net, x = Reader(dropout=0.0), inputs("features")
+    prune.l1_unstructured(net.core.layer0, "weight_input", 0.5)
+    optimizer, block = optim.SGD(net.parameters(), lr=1.0), "core.layer0.weight_input_orig"
+    run(net, optimizer, x, steps=1)
+    wanted = float(sigmas(net.core, x)["layer0.norm_input"].mean())
+    with track(net, optimizer, summed_inputs={block: "core.layer0.norm_input"}) as tracker:
+        run(net, optimizer, x, steps=1)
+    found = tracker.frame().set_index("block").loc[block, "sigma"]
+    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 def test_sigma_of_a_cell_on_its_own_that_is_given_ids():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn, optim
 
+import normgeom as ng
 from normgeom import Categorical, curvature, effective_learning_rate, kl_divergence, track
 from tests.dynamics.runs import CASES, INPUTS, Lion, Oracle, batches, network, train
 
@@ -289,3 +290,19 @@ def test_long_runs_are_kept_beyond_what_waits_on_the_device():
     frame = tracker.frame()
     assert frame["step"].tolist() == list(range(1, 601))
     np.testing.assert_allclose(frame["update_norm"], 1e-3 * 2**0.5, rtol=1e-3)
+
+
+def test_a_run_that_diverges_goes_on_with_nan():
+    net, x = network(), batches(1)[0][0]
+    optimizer = optim.SGD(net.parameters(), lr=1e30)
+    options = {"batch": x, "family": ng.Categorical(), "nats": True, "curvature": True}
+    with track(net, optimizer, **options) as tracker:
+        train(net, optimizer, steps=3)
+    last = tracker.frame().query("step == 3")
+    assert last[["nats", "curvature"]].isna().all(axis=None)
+
+
+def test_a_batch_that_the_model_does_not_take_is_refused_at_the_start():
+    net, x = network(), batches(1)[0][0]
+    with pytest.raises(ValueError, match="the model must take the data as it is given"):
+        track(net, optim.SGD(net.parameters(), lr=1), batch=x[:, 1:], family=ng.Categorical(), nats=True)

@@ -20,6 +20,7 @@ def hooks(optimizer, model):
 
 
 def test_accumulated_gradients_are_read_once_a_step():
+    """DYN-07: 4 backward passes, 2 steps."""
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     optimizer, x, wanted = optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 3), []
@@ -36,6 +37,7 @@ def test_accumulated_gradients_are_read_once_a_step():
 
 
 def test_ratios_of_a_zero_block_are_nan_and_counted():
+    """DYN-09: the first step moves the bias to (-0.1, -0.2, -0.2), and has no ratio."""
     model = nn.Linear(3, 3)
     nn.init.zeros_(model.bias)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
@@ -76,17 +78,18 @@ def test_a_block_without_gradient():
     assert row["update_norm"] == 0
 
 
-@pytest.mark.parametrize(
-    ("module", "axis"),
-    [
-        (nn.Linear(3, 4), 0),
-        (nn.Conv2d(3, 4, 3), 0),
-        (nn.ConvTranspose2d(3, 4, 3), 1),
-        (nn.Embedding(4, 3), 0),
-        (nn.ConvTranspose1d(2, 4, 3), 1),
-    ],
-)
+UNITS = [
+    (nn.Linear(3, 4), 0),
+    (nn.Conv2d(3, 4, 3), 0),
+    (nn.ConvTranspose2d(3, 4, 3), 1),
+    (nn.Embedding(4, 3), 0),
+    (nn.ConvTranspose1d(2, 4, 3), 1),
+]
+
+
+@pytest.mark.parametrize(("module", "axis"), UNITS)
 def test_one_norm_for_every_output_unit(module, axis):
+    """DYN-05."""
     optimizer = optim.SGD(module.parameters(), lr=0.1)
     wanted = module.weight.detach().movedim(axis, 0).flatten(1).norm(dim=1)
     with track(module, optimizer, blocks=[ng.rows("weight")]) as tracker:
@@ -94,6 +97,47 @@ def test_one_norm_for_every_output_unit(module, axis):
         optimizer.step()
     np.testing.assert_allclose(tracker.frame()["norm"], wanted, rtol=1e-6)
     assert len(tracker.labels) == 4
+
+
+@pytest.mark.parametrize(("module", "axis"), UNITS[:3])
+def test_a_unit_whose_norm_doubles_moves_its_own_output_alone(module, axis):
+    """DYN-05: the rows are those of output units."""
+    x = torch.randn(2, 3, *(5, 5) * (module.weight.ndim == 4), generator=torch.Generator().manual_seed(0))
+    optimizer, outputs = optim.SGD(module.parameters(), lr=1.0), [module(x).detach()]
+    with track(module, optimizer, blocks=[ng.rows("weight")]) as tracker:
+        module.weight.grad = torch.zeros_like(module.weight)
+        module.weight.grad.select(axis, 2).copy_(-module.weight.detach().select(axis, 2))
+        optimizer.step()
+        outputs.append(module(x).detach())
+    moved = (outputs[1] - outputs[0]).movedim(-1 if x.ndim == 2 else 1, 0).flatten(1).any(1)
+    assert moved.tolist() == [False, False, True, False]
+    np.testing.assert_allclose(tracker.frame()["relative_update"], [0, 0, 1, 0], atol=1e-6)
+
+
+def test_the_cosine_of_weight_and_gradient_keeps_its_sign():
+    """DYN-04: without an absolute value, an antiparallel gradient passes for that of an invariant weight."""
+    w = nn.Parameter(torch.randn(64, generator=torch.Generator().manual_seed(0)))
+    optimizer = optim.SGD([w], lr=0.1)
+    with track(nn.ParameterDict({"w": w}), optimizer) as tracker:
+        w.grad = -w.detach()
+        optimizer.step()
+    cosine, threshold = tracker.frame()["cosine"][0], 0.1 / 64**0.5
+    assert threshold == 0.0125
+    assert cosine == pytest.approx(-1, abs=1e-6)
+    assert cosine < threshold < abs(cosine)
+
+
+def test_one_small_cosine_is_weak_evidence():
+    """DYN-04: of unrelated gradients 2 Phi(0.1) - 1 = 7.97 % pass; rescaling the weight lets none pass."""
+    model = nn.Linear(64, 20000, bias=False)
+    generator, optimizer = torch.Generator().manual_seed(0), optim.SGD(model.parameters(), lr=0.1)
+    with track(model, optimizer, blocks=[ng.rows("weight")]) as tracker:
+        model.weight.grad = torch.randn(20000, 64, generator=generator)
+        optimizer.step()
+    passed = tracker.frame()["cosine"].abs() < 0.1 / 64**0.5
+    assert passed.mean() == pytest.approx(0.0797, abs=3 * (0.0797 * 0.9203 / 20000) ** 0.5)
+    small = nn.Linear(64, 3, bias=False)
+    assert not ng.scale_invariance(small, torch.randn(5, 64, generator=generator))["weight"].holds
 
 
 def test_gates_and_heads():

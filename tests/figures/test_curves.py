@@ -40,6 +40,7 @@ def words(ax):
 
 
 def test_a_seed_that_diverges_does_not_improve_the_mean():
+    """FIG-05: the means are those of all three seeds or none, and what is left is counted."""
     band = seed_band(DIVERGED, x="step", y="loss")
     np.testing.assert_array_equal(band.centre, [4, 4, NAN, NAN])
     assert band.count.tolist() == [3, 3, 2, 2]
@@ -70,6 +71,7 @@ def test_the_line_breaks_and_a_cross_marks_the_lost_seed(ax):
 
 
 def test_a_gap_is_not_bridged(ax):
+    """FIG-05."""
     rows = [{"seed": 0, "step": k, "loss": v} for k, v in enumerate((1.0, 2.0, NAN, 4.0, 5.0))]
     draw_seed_band(seed_band(rows, x="step", y="loss"), ax, colour="k")
     assert np.isnan(ax.lines[0].get_ydata()).tolist() == [False, False, True, False, False]
@@ -102,6 +104,7 @@ def test_a_seed_without_a_value_leaves_no_mean(ax):
 
 
 def test_zeros_negatives_and_nan_are_masked_and_named(ax):
+    """FIG-04: 2 of 5 points can be drawn."""
     found = draw_on_log(list(range(5)), [1e-3, 0.0, -1e-4, NAN, 1e-5], ax)
     assert (found.nonpositive, found.nan, found.infinite) == (2, 1, 0)
     assert words(ax) == ["3 masked: 2 non-positive, 1 NaN"]
@@ -163,6 +166,7 @@ def formula(path, **overrides):
 
 
 def test_formulas_and_minus_signs_come_without_type_3_fonts(tmp_path):
+    """FIG-01."""
     figure, path = formula(tmp_path / "formula")
     pdf = save_figure(figure, path)[0].read_bytes()
     assert b"/Type3" not in pdf

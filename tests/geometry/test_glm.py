@@ -7,6 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn.functional import avg_pool2d
 
+import normgeom as ng
 from normgeom.geometry.families import Categorical, Gamma, Gaussian, Poisson
 from normgeom.geometry.fit import fit
 from normgeom.geometry.glm import NormalizedGLM
@@ -130,6 +131,31 @@ def _broken(**changes):
 def test_fit_refuses_what_cannot_be_fitted(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("name", ["data", "targets"])
+def test_fit_takes_tensors(name):
+    with pytest.raises(TypeError, match=f"{name} must be a tensor; got list"):
+        _broken(**{name: [[0.0]] * 60})()
+
+
+def test_sizes_and_generators_that_are_none():
+    model, params, data = problem("ln", "poisson")
+    with pytest.raises(ValueError, match="units must be at least 1, and a whole number; got 0"):
+        model.init(3, 0, generator=torch.Generator())
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator; got NoneType"):
+        model.init(3, 4, generator=None)
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator; got NoneType"):
+        model.sample(params, data, generator=None)
+
+
+@pytest.mark.parametrize("metric", ["gain_metric", "gain_metric_as_printed"])
+def test_a_gain_metric_needs_cases_of_the_parameters_type(metric):
+    model, params, data = problem("ln", "poisson")
+    with pytest.raises(ValueError, match="data must hold at least one case"):
+        getattr(ng, metric)(model, params, data[:0])
+    with pytest.raises(ValueError, match="parameters and data must have one dtype"):
+        getattr(ng, metric)(model, params, data.float())
 
 
 def test_calls_with_wrong_shapes_are_refused():

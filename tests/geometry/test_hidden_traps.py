@@ -80,3 +80,121 @@ def test_an_operator_takes_the_parameters_themselves():
     assert not any(part.requires_grad for part in product.values())
     with pytest.raises(ValueError, match=r"must have the names 0\.weight"):
         operator @ {"0.weight": params["0.weight"]}
+
+
+INFINITE = X.clone()
+INFINITE[2, 1] = torch.inf
+MEASURES = {
+    "fisher": lambda *a: ng.fisher(*a, family=FAMILY),
+    "per example": lambda *a: ng.per_example_fisher(*a, family=FAMILY),
+    "diagonal": lambda *a: ng.fisher_diagonal(*a, family=FAMILY),
+    "trace": lambda *a: ng.fisher_trace(*a, family=FAMILY),
+    "operator": lambda *a: ng.FisherOperator(*a, family=FAMILY),
+    "operator, graph": lambda *a: ng.FisherOperator(*a, family=FAMILY, memory=0).to_dense(),
+    "curvature": lambda *a: ng.curvature(*a, a[1], family=FAMILY),
+    "KL": lambda *a: ng.kl_divergence(*a, a[1], family=FAMILY),
+}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_outputs_that_are_not_finite_in_one_case_of_many(measure):
+    data = torch.cat([X, INFINITE, X, X])
+    with pytest.raises(ValueError, match=r"Categorical: eta must be finite; got \d+ values"):
+        MEASURES[measure](*network(), data)
+
+
+@pytest.mark.parametrize("measure", ["fisher", "per example", "diagonal", "trace", "operator"])
+def test_derivatives_that_are_not_finite_in_one_case_of_many(measure):
+    model = lambda p, x: (x * p["w"]).square().sum(1, keepdim=True).sqrt() * torch.ones(3).to(x)  # noqa: E731
+    data = torch.cat([X.abs() + 1, X[2:3] * 0, X.abs() + 1, X.abs() + 1])
+    with pytest.raises(ValueError, match="the derivatives must be finite, but those in w are not"):
+        MEASURES[measure](model, {"w": torch.ones(3).double()}, data)
+
+
+def test_outputs_that_leave_the_domain_in_one_case_of_many():
+    model, params = (lambda p, x: x[:, :1] * p["w"]), {"w": torch.ones(1).double()}
+    x = -1 - X.abs().repeat(4, 1)
+    x[6] *= -1
+    with pytest.raises(ValueError, match="Gamma: the natural parameter must be negative"):
+        ng.fisher(model, params, x, family=ng.Gamma())
+
+
+class Cut(nn.Linear):
+    """A layer whose outputs autograd does not see."""
+
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("measure", [m for m in MEASURES if m != "KL"])
+def test_a_model_without_derivatives(measure):
+    model = Cut(3, 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match="must have a derivative in its parameters; they move with them"):
+        MEASURES[measure](model, dict(model.named_parameters()), X)
+
+
+def test_a_parameter_that_is_not_used_has_no_information():
+    model, params = (lambda p, x: x), {"w": torch.ones(2).double()}
+    assert not ng.fisher(model, params, X, family=FAMILY).matrix.any()
+
+
+def test_noise_of_the_model_s_own_is_no_divergence():
+    model = lambda p, x: x * p["w"] + torch.randn(3, dtype=x.dtype)  # noqa: E731
+    with pytest.raises(ValueError, match="must be deterministic"):
+        ng.kl_divergence(
+            model, {"w": torch.ones(3).double()}, X, {"w": torch.ones(3).double()}, family=FAMILY
+        )
+
+
+def test_a_step_of_a_model_with_frozen_layers():
+    net, params = network()
+    net[0].requires_grad_(False)
+    after = {name: value.detach() + value.requires_grad * value.detach() for name, value in params.items()}
+    found = ng.step_in_nats(net, params, X, after, family=FAMILY)
+    step = {name: after[name] - params[name].detach() for name in ("1.weight", "1.bias")}
+    assert found.quadratic == pytest.approx(float(ng.curvature(net, params, X, step, family=FAMILY)) / 2)
+    assert found.kl > 0
+    with pytest.raises(
+        ValueError, match=r"got 0\.bias, 0\.weight, which the model does not have, or has frozen"
+    ):
+        ng.curvature(net, params, X, after, family=FAMILY)
+
+
+WRONG = {
+    "dict": ([torch.ones(4, 3)], TypeError, "must be a dict of tensors with names of parameters; got list"),
+    "tensor": ({"0.weight": 1.0}, TypeError, r"\['0.weight'\] must be a tensor; got float"),
+    "finite": ({"0.bias": torch.full((4,), torch.nan)}, ValueError, r"\['0.bias'\] must be finite"),
+    "shape": ({"0.bias": torch.ones(3)}, ValueError, r"must have the parameter's shape \(4,\); got \(3,\)"),
+}
+
+
+@pytest.mark.parametrize(("given", "kind", "message"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(
+    "measure", [ng.curvature, ng.kl_divergence, ng.step_in_nats, ng.kl_against_quadratic]
+)
+def test_what_is_no_direction(measure, given, kind, message):
+    with pytest.raises(kind, match=message):
+        measure(*network(), X, given, family=FAMILY)
+
+
+def test_what_is_read_more_than_once_and_sizes_that_are_none():
+    net, params = network()
+    with pytest.raises(TypeError, match="an iterator only once"):
+        ng.kl_against_quadratic(net, params, iter([X]), params, family=FAMILY)
+    with pytest.raises(ValueError, match=r"sizes must be one or more finite numbers above 0; got \(\)"):
+        ng.kl_against_quadratic(net, params, X, params, family=FAMILY, sizes=())
+
+
+def test_tensors_without_values_and_what_is_no_tensor():
+    net, params = network()
+    with pytest.raises(ValueError, match=r"data must have values; got a tensor on the device meta"):
+        ng.fisher(net, params, X.to("meta"), family=FAMILY)
+    with pytest.raises(ValueError, match=r"0\.weight is on the device meta"):
+        ng.fisher(net, {name: value.to("meta") for name, value in params.items()}, X, family=FAMILY)
+    with pytest.raises(TypeError, match="targets must be a tensor; got list"):
+        ng.empirical_fisher(net, params, X, [0] * 5, family=FAMILY)
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator; got NoneType"):
+        ng.monte_carlo_fisher(net, params, X, generator=None, family=FAMILY)
+    with pytest.raises(TypeError, match=r"got ndarray\. to_scipy\(\) takes arrays"):
+        ng.FisherOperator(net, params, X, family=FAMILY) @ X.numpy()

@@ -45,6 +45,7 @@ def _seeded():
 @pytest.mark.parametrize("derivative", [jacfwd, jacrev])
 @pytest.mark.parametrize("name", HIGHER)
 def test_higher_derivatives_of_a_norm_with_plain_kernels(name, derivative):
+    """FUN-02, FUN-03: in nested forward mode from order 2, in reverse mode at order 3."""
     op, orders = HIGHER[name]
     slope = lambda t: (op(X0 + t * DIRECTION) * WEIGHTS).sum()  # noqa: E731
     with PlainKernels(norms=True):
@@ -55,7 +56,8 @@ def test_higher_derivatives_of_a_norm_with_plain_kernels(name, derivative):
 
 
 def test_weight_norm_has_forward_mode_and_a_right_second_derivative():
-    linear = weight_norm(nn.Linear(4, 1, bias=False)).double()
+    """FUN-04."""
+    linear = weight_norm(nn.Linear(4, 1, bias=False, dtype=torch.float64))
     x = torch.randn(5, 4, dtype=torch.float64)
     v = linear.parametrizations.weight.original1.detach()
     g = linear.parametrizations.weight.original0.detach()
@@ -64,11 +66,14 @@ def test_weight_norm_has_forward_mode_and_a_right_second_derivative():
         forward = jvp(jacrev(loss), (v,), (v,))[1]
         reverse = jacrev(lambda v: (jacrev(loss)(v) * v.detach()).sum())(v)
         minus = -jacrev(loss)(v)
+    wanted = [[0.697332991963, -1.16482445891, 1.16879920532, -0.090877793698]]
+    close(minus, torch.tensor(wanted, dtype=torch.float64), 1e-11)
     close(forward, minus)  # degree 0 in v: H v = -g
     close(reverse, minus)
 
 
 def test_the_likelihood_sets_the_scale_not_the_reduction_of_a_loss():
+    """FIS-03: ratios of 2 and of 2 / (5 cases x 3 outputs) = 0.1333."""
     net, x = nn.Linear(2, 3, bias=False).double(), torch.randn(5, 2, dtype=torch.float64)
     unit = fisher(net, free(net), x, family=Gaussian(1.0), reduction="sum", order="tensor").matrix
     half = fisher(net, free(net), x, family=Gaussian(0.5), reduction="sum", order="tensor").matrix
@@ -79,6 +84,7 @@ def test_the_likelihood_sets_the_scale_not_the_reduction_of_a_loss():
 
 
 def test_a_gaussian_needs_no_samples_and_its_variance_has_a_block():
+    """FIS-04: x x^T / s^2, 1 / (2 s^4) for the variance, and nothing between the two."""
     x = torch.tensor([[1.0, 2.0, -1.0]], dtype=torch.float64)
     model = lambda p, x: x @ p["weight"].T  # noqa: E731
     params = {"weight": torch.zeros(1, 3, dtype=torch.float64)}
@@ -88,11 +94,12 @@ def test_a_gaussian_needs_no_samples_and_its_variance_has_a_block():
         model, params, x, family=Gaussian(0.5), samples=4000, generator=torch.Generator().manual_seed(0)
     )
     close(sampled.matrix, exact.matrix, 0.1)
-    two = lambda p, x: torch.cat([x @ p["mean"], x[:, :1] * 0 + p["log"]], 1)  # noqa: E731
-    both = {"mean": torch.zeros(3, 1).double(), "log": torch.tensor(0.5).double().log().reshape(1, 1)}
+    two = lambda p, x: torch.cat([x @ p["mean"], x[:, :1] * 0 + p["variance"].log()], 1)  # noqa: E731
+    both = {"mean": torch.zeros(3, 1).double(), "variance": torch.full((1, 1), 0.5).double()}
     F = fisher(two, both, x, family=MeanVarianceGaussian(), order="tensor")
     close(F["mean"], 2 * x.T @ x)
-    assert F["mean", "log"].abs().max() < 1e-14
+    assert F["variance"].item() == pytest.approx(2.0, abs=1e-14)
+    assert F["mean", "variance"].abs().max() < 1e-14
 
 
 NETS = {
@@ -100,18 +107,22 @@ NETS = {
     "RMS": (lambda a: F.rms_norm(a, (4,), eps=0.0), 11),
     "BN": (lambda a: (a - a.mean(0)) / a.std(0, unbiased=False), 8),
     "none": (lambda a: a, 12),
+    "WN": (lambda a: a, 8),
 }
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_the_rank_is_the_parameter_count_minus_the_symmetries(name):
+    """FIS-08."""
     norm, rank = NETS[name]
     x, w = torch.randn(60, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    F_ = fisher(lambda p, x: norm(x @ p["w"].T), {"w": w}, x, family=Gaussian())
+    of = (lambda w: w / w.norm(dim=1, keepdim=True)) if name == "WN" else (lambda w: w)
+    F_ = fisher(lambda p, x: norm(x @ of(p["w"]).T), {"w": w}, x, family=Gaussian())
     assert F_.rank == rank
 
 
 def test_the_gain_and_bias_blocks_of_layer_norm():
+    """FIS-08: 1 on average, since squares of z sum to the number of units; the identity; the mean."""
     net = nn.LayerNorm(4, eps=0.0).double()
     a = torch.randn(60, 4, dtype=torch.float64)
     F_ = fisher(net, free(net), a, family=Gaussian())
@@ -124,18 +135,25 @@ def test_the_gain_and_bias_blocks_of_layer_norm():
 REDUNDANT = {
     "before and after": (lambda a, b, p: F.layer_norm(a + p["one"], (4,), eps=0.0) + p["two"], 7),
     "after and after": (lambda a, b, p: F.layer_norm(a, (4,), eps=0.0) + p["one"] + p["two"], 4),
+    "of two norms": (
+        lambda a, b, p: sum(F.layer_norm(v, (4,), eps=0.0) + p[k] for v, k in ((a, "one"), (b, "two"))),
+        4,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REDUNDANT)
 def test_redundant_biases_lose_rank(name):
+    """FIS-09: of 8 parameters."""
     cell, rank = REDUNDANT[name]
-    a = torch.randn(40, 4, dtype=torch.float64)
+    both = torch.randn(40, 2, 4, dtype=torch.float64)
     params = {k: torch.randn(4, dtype=torch.float64) for k in ("one", "two")}
-    assert fisher(lambda p, a: cell(a, a, p).tanh(), params, a, family=Gaussian()).rank == rank
+    model = lambda p, x: cell(x[:, 0], x[:, 1], p).tanh()  # noqa: E731
+    assert fisher(model, params, both, family=Gaussian()).rank == rank
 
 
 def test_batch_norm_in_training_mode_keeps_its_buffers():
+    """FUN-06: cases are coupled there, and the whole batch goes through at once."""
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).double()
     x, before = torch.randn(6, 3).double(), {k: v.clone() for k, v in net.named_buffers()}
     fisher(net, free(net), x, family=Gaussian())
@@ -144,7 +162,19 @@ def test_batch_norm_in_training_mode_keeps_its_buffers():
     assert all(torch.equal(v, before[k]) for k, v in net.named_buffers())
 
 
+def test_batch_norm_case_by_case():
+    """FUN-06: in eval mode the loop's, and of one case in training mode nothing."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).double()
+    x = torch.randn(6, 3).double()
+    with pytest.raises(ValueError, match="more than 1 value per channel when training"):
+        per_example_fisher(net, free(net), x[:1], family=Gaussian())
+    rows = per_example_fisher(net.eval(), free(net), x, family=Gaussian(), order="tensor").jacobian
+    close(rows, plain_jacobian(net, x)[1])
+
+
 def test_a_norm_used_twice_adds_both_calls():
+    """FUN-10."""
+
     class Decoder(nn.Module):
         def __init__(self):
             super().__init__()
@@ -159,11 +189,22 @@ def test_a_norm_used_twice_adds_both_calls():
 
 
 def test_chunks_accumulate_to_the_whole():
+    """FUN-12."""
     net = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)).double()
     x = torch.randn(40, 6, dtype=torch.float64)
     whole = fisher(net, free(net), x, family=Gaussian())
     assert len(whole.order) == 63
     close(fisher(net, free(net), x, family=Gaussian(), chunk_size=8).matrix, whole.matrix)
+
+
+def test_a_matrix_that_does_not_fit_is_refused_with_its_size():
+    """FUN-12: the bytes of P^2 numbers, before any is computed."""
+    net = nn.Linear(10**6, 1, device="meta")
+    params, x = {"weight": torch.zeros(1, 10**6), "bias": torch.zeros(1)}, torch.zeros(2, 10**6)
+    with pytest.raises(
+        ValueError, match=r"of 1000001 parameters needs 3725\.3 GiB, more than the .* of this"
+    ):
+        fisher(net, params, x, family=Gaussian())
 
 
 @pytest.mark.parametrize("derivative", [jacfwd, jacrev])

@@ -198,3 +198,82 @@ def test_one_group_is_not_the_layer_norm_of_channels():
 def test_impossible_layers(make, error, message, unchecked):
     with pytest.raises(error, match=message):
         make()
+
+
+class OwnMatrix(nn.Module):
+    """A layer that keeps its weight itself, in no linear part."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 4, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, data):
+        return F.layer_norm(data @ self.weight.T, (5,), eps=0.0)
+
+
+class Gained(nn.Module):
+    """A norm that only its gain's length ties to a number of units; a mixing weight of 3 does not."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(shape))
+        self.mix = nn.Parameter(torch.zeros(3))
+
+    def forward(self, summed):
+        return self.gain * self.mix.softmax(0)[0] * F.normalize(summed, dim=1)
+
+
+def test_a_weight_that_a_module_keeps_itself_is_named():
+    assert ng.check(ng.owning_weight(OwnMatrix(), weight="weight"), engines=["numeric"]).holds == (
+        YES, YES, NO, YES, NO, YES,
+    )  # fmt: skip
+
+
+def test_the_units_that_fit_are_found():
+    assert ng.as_layer(Gained(7)).units == 7
+    assert ng.on_summed_inputs(Gained(1, 6, 1, 1), kernel=(2, 2)).units == 6
+    assert ng.as_layer(Gained(1)).units is None
+    random = torch.get_rng_state()
+    assert ng.as_layer(nn.Sequential(nn.Dropout(0.5), Gained(7))).units == 7
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_rms_norm_over_images_has_images():
+    assert ng.as_layer(nn.RMSNorm([5, 3, 3])).convolution.kernel == (2, 2)
+    assert ng.check(nn.RMSNorm([5, 3, 3]), engines=["numeric"]).holds == (YES, NO, NO, YES, NO, YES)
+
+
+@pytest.mark.parametrize("units", [4, 6, 8])
+def test_groups_of_two_units(units):
+    """SEM-15: z is a sign there, and cells would hold that do not if signs were all that is seen."""
+    holds = (YES, YES, NO, YES, NO, YES)
+    assert ng.check(nn.GroupNorm(units // 2, units), engines=["abstract", "graph"]).holds == holds
+
+
+@pytest.mark.parametrize("function", [torch.sum, nn.Flatten(0), lambda w: None], ids=["sum", "flat", "none"])
+def test_a_reparametrization_keeps_the_shape(function, unchecked):
+    with pytest.raises(ValueError, match=r"must return a weight of the same shape, \(5, 4\); got"):
+        ng.check(ng.reparametrized(function))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (OwnMatrix, ValueError, r"OwnMatrix is ambiguous: .* weight \(5, 4\). Use ng.owning_weight"),
+        (lambda: nn.Sequential(nn.Tanh(), OwnMatrix()), ValueError, "weight='1.weight'"),
+        (lambda: nn.LayerNorm, TypeError, "must be an object, not a class; got .*LayerNorm"),
+        (lambda: nn.ModuleList([nn.Tanh()]), TypeError, "must have a forward that takes one tensor"),
+        (lambda: nn.Bilinear(4, 4, 5), TypeError, "must have a forward that takes one"),
+        (lambda: torch.jit.ScriptModule(), ValueError, "a scripted module has no state that can be replaced"),
+        (lambda: lambda summed: summed, TypeError, r"must be a function of \(weight, data\); got"),
+    ],
+)  # fmt: skip
+def test_ambiguous_and_impossible_modules(make, error, message, unchecked):
+    with pytest.raises(error, match=message):
+        ng.as_layer(make())
+
+
+def test_a_norm_before_the_weight_is_named():
+    module = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 5, bias=False))
+    assert ng.check(ng.owning_weight(module), engines=["numeric"]).holds == (NO, NO, NO, YES, NO, YES)
+    assert ng.check(module, engines=["numeric"]).holds == (YES, YES, NO, YES, NO, YES)

@@ -3,6 +3,8 @@
 import contextlib
 
 import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
 from torch.overrides import TorchFunctionMode
 
 import normgeom as ng
@@ -41,6 +43,25 @@ def core(kind, inputs=5, units=6, layers=1, *, seed=0, dtype=torch.float64, **op
 
 def draw(*shape, seed=1, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def _tied(model):
+    model.layer0.weight_input = model.layer0.weight_recurrent
+    model.layer0.norm_input.gain = model.layer0.norm_recurrent.gain
+
+
+REPARAMETRIZED = {
+    "pruned": lambda m: prune.l1_unstructured(m.layer0, "weight_recurrent", 0.5),
+    "pruned gain": lambda m: prune.l1_unstructured(m.layer0.norm_cell, "gain", 2),
+    "weight norm": lambda m: parametrizations.weight_norm(m.layer0, "weight_input"),
+    "weight norm of a gain": lambda m: parametrizations.weight_norm(m.layer0.norm_cell, "gain", dim=None),
+    "spectral norm": lambda m: parametrizations.spectral_norm(m.layer0, "weight_recurrent").eval(),
+    "old weight norm": lambda m: nn.utils.weight_norm(m.layer0, "weight_input"),
+    "old spectral norm": lambda m: nn.utils.spectral_norm(m.layer0, "weight_recurrent").eval(),
+    "tied": _tied,
+    "frozen": lambda m: m.layer0.weight_input.requires_grad_(False),
+}
+"""What is done to the weights of a layer of 6 inputs and units."""
 
 
 class _Watching(TorchFunctionMode):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import normgeom as ng
 from normgeom.models import from_torch, to_torch
@@ -83,30 +84,43 @@ def test_what_torch_has_no_module_for_is_refused():
 
 
 FORMS = {
-    "paper": (P(), [False, False, True]),
-    "joint": (P(joint=True), [True, False, True]),
-    "joint, per gate": (P(joint=True, per_gate=True), [True, False, False]),
+    "paper": (P(), -0.127642, [0.0, 0.0, 0.267]),
+    "joint": (P(joint=True), -0.106268, [0.119966908734, 0.0, 0.090]),
+    "joint, per gate": (P(joint=True, per_gate=True), -0.091684, [0.105198407293, 0.0, 0.0]),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_three_lstms_that_are_all_called_layer_normalized(form):
-    """Whether the output moves with the scale of W_x alone, of both weights, of one gate of both."""
-    placement, moved = FORMS[form]
+    """LST-01: what the scale of W_x alone, of both weights, of one gate of both does to the output."""
+    placement, first, moved = FORMS[form]
     cell = ng.LNLSTMCell(3, 5, placement=placement, eps=0.0, dtype=torch.float64)
-    x, h, c = (draw(1, n, seed=n) for n in (3, 5, 5))
-    by_x, by_h = cell.weight_input.detach(), cell.weight_recurrent.detach()
-    gate = torch.ones(20, 1, dtype=torch.float64)
+    generator, units = torch.Generator().manual_seed(0), torch.arange(20).view(4, 5)
+    by_x, by_h, b, x, h, c = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((20, 3), (20, 5), (20,), (1, 3), (1, 5), (1, 5))
+    )
+    order, gate = units[[1, 0, 2, 3]].flatten(), torch.ones(20, 1, dtype=torch.float64)
     gate[:5] = 3.0
+    with torch.no_grad():
+        cell.bias.copy_(b[order])
     outputs = [
-        torch.func.functional_call(cell, {"weight_input": a, "weight_recurrent": b}, (x, (h, c)))[0]
-        for a, b in ((by_x, by_h), (2 * by_x, by_h), (2 * by_x, 2 * by_h), (gate * by_x, gate * by_h))
+        torch.func.functional_call(
+            cell, {"weight_input": a[order], "weight_recurrent": w[order]}, (x, (h, c))
+        )[0]
+        for a, w in ((by_x, by_h), (2 * by_x, by_h), (2 * by_x, 2 * by_h), (gate * by_x, gate * by_h))
     ]
-    assert [bool((y - outputs[0]).abs().max() > 1e-9) for y in outputs[1:]] == moved
+    assert float(outputs[0].detach()[0, 0]) == pytest.approx(first, abs=1e-6)
+    apart = [float((y - outputs[0]).abs().max().detach()) for y in outputs[1:]]
+    assert apart[:2] == pytest.approx(moved[:2], abs=1e-11)
+    assert apart[2] == pytest.approx(moved[2], abs=5e-4)
 
 
 def test_the_carried_cell_state_is_not_normalized():
-    """With open gates c grows by one candidate a step, and the output does not see its scale."""
+    """LST-03: with open gates c grows by one candidate a step, to 200, and h does not see its scale.
+
+    Normalized at every step, as in a layer of the same name, it would stay below sqrt(H - 1): at 1.4638.
+    """
     cell = ng.LNLSTMCell(1, 6, placement=P(False, False, True), eps=0.0, dtype=torch.float64)
     candidate = torch.linspace(0.2, 1.0, 6, dtype=torch.float64).atanh().clamp_max(20.0)
     with torch.no_grad():
@@ -118,6 +132,10 @@ def test_the_carried_cell_state_is_not_normalized():
         seen.append(state[0])
     assert abs(float(state[1].detach().max()) - 200.0) < 1e-6
     assert (seen[0] - seen[-1]).abs().max() < 1e-9
+    for _ in range(200):
+        h, c = cell(torch.zeros(1, 1, dtype=torch.float64), state)
+        state = h, torch.nn.functional.layer_norm(c, (6,), eps=1e-5)
+    assert float(state[1].detach().abs().max()) == pytest.approx(1.46384559463, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -157,6 +175,48 @@ def test_parameters_drawn_from_a_generator_are_the_same_again(generator):
     first.reset_parameters(generator=generator)
     second.reset_parameters(generator=generator.manual_seed(0))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("slot", ["weight_ih_l0", "bias_ih_l0"])
+def test_weights_that_torch_computes_are_not_converted(slot):
+    lstm = nn.LSTM(3, 4)
+    prune.l1_unstructured(lstm, slot, 2)
+    with pytest.raises(ValueError, match=f"must be a parameter of its own; {slot} are not. Pruning is"):
+        from_torch(lstm)
+
+
+@pytest.mark.parametrize(("part", "slot"), [("layer0", "weight_input"), ("layer0.norm_input", "bias")])
+def test_weights_that_a_cell_computes_are_not_converted(part, slot):
+    lstm = from_torch(nn.LSTM(3, 4))
+    prune.l1_unstructured(lstm.get_submodule(part), slot, 2)
+    with pytest.raises(ValueError, match=f"must be a parameter of its own; {part}.{slot} are not. Pruning"):
+        to_torch(lstm)
+
+
+def test_the_other_device_is_named():
+    model, x = ng.LNLSTM(5, 6), torch.ones(7, 3, 5)
+    with pytest.raises(ValueError, match="input must be on the device of the weights, cpu; got meta"):
+        model(x.to("meta"))
+    with pytest.raises(ValueError, match="h must be on the device of the weights, cpu; got meta"):
+        model(x, (torch.zeros(1, 3, 6, device="meta"),) * 2)
+    with pytest.raises(ValueError, match="input must be on the device of the weights, cpu; got meta"):
+        model.layer0(x[0].to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"dropout": "half"}, ValueError, "dropout must be a probability from 0 to 1; got 'half'"),
+        ({"eps": None}, ValueError, "eps must be a finite number of at least 0; got None"),
+        ({"initial_gain": "1"}, ValueError, "initial_gain must be a finite number; got '1'"),
+        ({"dtype": torch.int64}, TypeError, r"real floating-point numbers; got torch\.int64"),
+        ({"dtype": torch.complex64}, TypeError, r"real floating-point numbers; got torch\.complex64"),
+    ],
+    ids=str,
+)
+def test_options_that_are_no_numbers(options, kind, message):
+    with pytest.raises(kind, match=message):
+        ng.LNLSTM(5, 6, **options)
 
 
 def test_sigma_is_what_the_norm_divides_by():

@@ -50,7 +50,7 @@ def test_digits_by_rows(core):
     ("make", "error", "message"),
     [
         (lambda: CharLM(nn.LSTM(5, 6), 4), ValueError, "input_size 4, the size of the vocabulary; got 5"),
-        (lambda: CharLM(nn.LSTM(5, 6), 0), ValueError, "characters must be at least 1; got 0"),
+        (lambda: CharLM(nn.LSTM(5, 6), 0), ValueError, "characters must be an integer of at least 1; got 0"),
         (lambda: CharLM(nn.Linear(5, 6), 5), TypeError, "core must be a recurrent module .* got Linear"),
         (lambda: CharLM(nn.LSTM, 5), TypeError, "core must be a recurrent module .* got type"),
         (lambda: CharLM(LNLSTM(5, 6, batch_first=True), 5), ValueError, "core must take time first"),
@@ -60,7 +60,7 @@ def test_digits_by_rows(core):
         (lambda: RowDigits(nn.Tanh()), TypeError, "core must be a recurrent module"),
         (lambda: CharLM(nn.LSTM(5, 6), 5)(IDS[0]), ValueError, r"\(time, batch\); got .* shape \(2,\)"),
         (lambda: CharLM(nn.LSTM(5, 6), 5)(IDS.float()), ValueError, "ids must be integers .* torch.float32"),
-        (lambda: CharLM(nn.LSTM(5, 6), 5)(IDS - 1), IndexError, "out of range"),
+        (lambda: CharLM(nn.LSTM(5, 6), 5)(IDS - 1), ValueError, "ids must be from 0 to 4; got -1 to 3"),
         (lambda: CharLM(LNLSTM(5, 6), 5)(IDS + 1), ValueError, "ids must be from 0 to 4; got 1 to 5"),
         (lambda: RowDigits(nn.GRU(8, 6))(torch.ones(8, 8)), ValueError, r"rows must be .* of shape \(8, 8\)"),
     ],
@@ -68,3 +68,18 @@ def test_digits_by_rows(core):
 def test_what_does_not_fit(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("core", [LNLSTM, nn.LSTM])
+def test_ids_out_of_range_are_named(core):
+    with pytest.raises(ValueError, match="ids must be from 0 to 4; got 9 to 9"):
+        CharLM(core(5, 6), 5)(torch.full((3, 2), 9))
+
+
+def test_what_is_no_tensor_and_a_readout_of_another_type():
+    with pytest.raises(TypeError, match="ids must be a tensor; got list"):
+        CharLM(LNLSTM(5, 6), 5)([[1]])
+    with pytest.raises(TypeError, match=r"outputs must have the dtype of the weights, torch\.float32"):
+        CharLM(LNLSTM(5, 6).half(), 5)(torch.ones(3, 2, dtype=torch.int64))
+    with pytest.raises(ValueError, match="characters must be an integer of at least 1; got '5'"):
+        CharLM(LNLSTM(5, 6), "5")

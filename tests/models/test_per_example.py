@@ -3,11 +3,12 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import normgeom as ng
 from normgeom.models import per_example_gradients
-from tests.models.cores import LAYERS, P, core, draw, route
+from tests.models.cores import LAYERS, REPARAMETRIZED, P, core, draw, route
 from tests.models.recurrent_oracle import case_by_case_gradients
 from tests.oracles import plain_case_fishers
 
@@ -69,6 +70,47 @@ def test_wrong_arguments_are_named():
     packed = pack_padded_sequence(draw(3, 2, 5), torch.tensor([3, 2]))
     with pytest.raises(TypeError, match="the cotangent must be of the outputs' kind, PackedSequence"):
         per_example_gradients(model, packed, draw(3, 2, 6))
+    with pytest.raises(TypeError, match="the cotangent must be a tensor; got ndarray"):
+        per_example_gradients(model, draw(3, 2, 5), draw(3, 2, 6).numpy())
+
+
+def test_no_mode_of_the_caller_s_takes_the_gradients_away():
+    model, x, cotangent = core(ng.LNLSTM), draw(3, 2, 5), draw(3, 2, 6)
+    wanted = per_example_gradients(model, x, cotangent)
+    with torch.inference_mode():
+        found = per_example_gradients(model, x, cotangent)
+    assert apart(found, wanted) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*_norm.*:FutureWarning")
+@pytest.mark.parametrize("how", REPARAMETRIZED)
+@pytest.mark.parametrize("way", ["kernel", "definition"])
+def test_they_are_those_in_the_parameters_that_weights_come_from(how, way, monkeypatch):
+    model, x, cotangent = core(ng.LNLSTM, 6, eps=0.1), draw(5, 3, 6), draw(5, 3, 6, seed=4)
+    REPARAMETRIZED[how](model)
+    with route(way, monkeypatch):
+        found = per_example_gradients(model, x, cotangent)
+    model.requires_grad_(True)
+    assert apart(found, case_by_case_gradients(model, x, cotangent)) < 1e-11
+
+
+def test_a_norm_in_training_goes_on_from_the_state_it_had():
+    model, x = core(ng.LNLSTM, 6), draw(5, 3, 6)
+    parametrizations.spectral_norm(model.layer0, "weight_recurrent")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = per_example_gradients(model, x, torch.ones(5, 3, 6, dtype=torch.float64))
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+    model(x)[0].sum().backward()
+    for name, value in model.named_parameters():
+        assert torch.allclose(found[name].sum(0), value.grad)
+
+
+def test_a_gain_that_a_hook_of_ones_own_computes_is_refused():
+    model = core(ng.LNLSTM)
+    prune.l1_unstructured(model.layer0.norm_cell, "gain", 2)
+    model.layer0.norm_cell.register_forward_pre_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="gain and bias of norm_cell must be parameters, or computed by"):
+        per_example_gradients(model, draw(5, 3, 5), draw(5, 3, 6))
 
 
 class Classifier(nn.Module):
@@ -107,7 +149,7 @@ def test_the_biases_of_both_norms_and_b_are_one_parameter():
 
 
 def test_a_bias_before_the_norm_is_free_in_its_mean_and_one_after_it_doubles_beta():
-    """Pre-norm bias and beta: rank 2H - 1; post-norm bias and beta, or two betas: rank H."""
+    """FIS-09: pre-norm bias and beta, rank 2H - 1; post-norm bias and beta, or two betas, rank H."""
     summed, cell = draw(40, 4), ng.models.places.GainBiasNorm((4,), eps=0.0).double()
     normalized = cell.normalized
     kinds = {

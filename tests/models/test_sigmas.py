@@ -5,7 +5,7 @@ import torch
 
 import normgeom as ng
 from normgeom.models import sigmas
-from tests.models.cores import core, draw
+from tests.models.cores import REPARAMETRIZED, core, draw
 
 
 def sigma(summed):
@@ -30,6 +30,18 @@ def test_ids_and_segments_of_their_own():
     columns = model.layer0.weight_input.T[ids]
     wanted = torch.stack([sigma(columns[..., :12]), sigma(columns[..., 12:])], -1)
     assert torch.allclose(found, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*_norm.*:FutureWarning")
+@pytest.mark.parametrize("how", REPARAMETRIZED)
+def test_of_weights_that_are_computed(how):
+    model, x, plain = core(ng.LNLSTM, 6), draw(7, 3, 6), core(ng.LNLSTM, 6)
+    REPARAMETRIZED[how](model)
+    outputs = model.eval()(x)[0]
+    before = torch.cat([torch.zeros(1, 3, 6, dtype=torch.float64), outputs[:-1]])
+    found, weight = sigmas(model, x), model.layer0.weight_recurrent
+    assert torch.allclose(found["layer0.norm_recurrent"][..., 0], sigma(before @ weight.T))
+    assert found.keys() == sigmas(plain, x).keys()
 
 
 def test_the_layer_is_left_as_found():

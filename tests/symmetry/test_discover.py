@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import normgeom as ng
+from normgeom.variants import variant
 from tests.symmetry import discoverable as layers
 from tests.symmetry import oracles
 
@@ -40,6 +41,10 @@ LAYERS = {
         {},
         {SHIFTS: D * (P + 1), ROW_SHIFTS: (H - 1) * (P + 1), SCALE: 1},
     ),
+    "stacked logits": (variant("attention logits, no norm"), {}, {"GL(3)": 9}),
+    "stacked QK-norm": (variant("QK-norm, RMS"), {}, {"rotation SO(3)": 3, "per-group scale": 2}),
+    "constant": (lambda w, x: 1 + 0 * (x @ w.T), {}, {"unused": P * (P + 1)}),
+    "constant 0": (lambda w, x: 0 * (x @ w.T), {}, {"unused": P * (P + 1)}),
     "float32 inside": (layers.in_float32, {}, {SHIFTS: D * (P + 1), SCALE: 1}),
 }
 MODULES = {
@@ -135,6 +140,12 @@ def test_gl_acts_as_it_says():
         found["GL(2)"].latex
         == r"\mathrm{query} \to M\mathrm{query},\; \mathrm{key} \to M^{-\top}\mathrm{key}"
     )
+
+
+def test_blocks_of_rows_act_as_they_say():
+    found = ng.discover(variant("attention logits, no norm"))
+    assert found["GL(3)"].action == "W[1–3] → M W[1–3], W[4–6] → M⁻ᵀ W[4–6]"
+    assert found["GL(3)"].latex == r"W_{1--3} \to MW_{1--3},\; W_{4--6} \to M^{-\top}W_{4--6}"
 
 
 def test_hidden_pair_as_it_says():

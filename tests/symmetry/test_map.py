@@ -130,6 +130,24 @@ def test_effective_learning_rates(gpt, net):
     assert [rates[name] for name in stream.exponents] == pytest.approx([0.5 / length] * 10)
 
 
+def test_the_pieces_of_a_stacked_tensor_have_rates_of_their_own():
+    class Normalized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.num_heads, self.qkv = 2, nn.Linear(6, 24, bias=False)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            return ((q / q.norm(dim=-1, keepdim=True)) @ (k / k.norm(dim=-1, keepdim=True)).T).softmax(-1) @ v
+
+    model = seeded(lambda: nn.Sequential(nn.Linear(4, 6), Normalized()))
+    weight = model[1].qkv.weight.detach()
+    rates = ng.scan(model, BATCH).effective_learning_rates(optim.SGD(model.parameters(), lr=0.5))
+    wanted = [0.5 / float(weight[k : k + 8].square().sum()) for k in (0, 8)]
+    assert [rates[f"1.qkv.weight[{k}:{k + 8}]"] for k in (0, 8)] == pytest.approx(wanted)
+    assert np.isnan(rates["1.qkv.weight[16:24]"])
+
+
 def test_parameters_that_do_not_train_are_in_no_group():
     model = seeded(lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6)))
     model[1].requires_grad_(False)

@@ -31,6 +31,7 @@ def before(norm):
 
 
 def test_parameters_are_told_apart_by_what_they_do():
+    """DYN-08: neither classes nor names nor shapes find the custom norm's scale and weight norm's gain."""
     found = scale_invariance(seeded(Mixed), BATCH)
     held = [one.block for one in found if one.holds]
     assert held == ["a.weight", "b.parametrizations.weight.original1"]

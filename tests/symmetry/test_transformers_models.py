@@ -12,15 +12,11 @@ import pytest
 import torch
 
 import normgeom as ng
+from analyses._transformers_models import SETTINGS, transformers_model
 from tests.symmetry import derived
 from tests.symmetry.scan_oracles import exponent_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-TOKENS = torch.randint(3, 50, (2, 7), generator=torch.Generator().manual_seed(0))
-IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-WIDTHS = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
-VOCABULARY = {"vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-GROUPED = {**WIDTHS, **VOCABULARY, "num_key_value_heads": 2, "max_position_embeddings": 32}
 
 
 @pytest.fixture(scope="module")
@@ -28,37 +24,6 @@ def transformers():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("transformers", reason="the extra `models` is not installed")
-
-
-SETTINGS = {
-    "GPT2LMHeadModel": {"n_layer": 1, "n_embd": 32, "n_head": 4, "n_positions": 16, **VOCABULARY},
-    "LlamaForCausalLM": GROUPED,
-    "Qwen3ForCausalLM": {**GROUPED, "head_dim": 8},
-    "BertForMaskedLM": {**WIDTHS, "vocab_size": 50, "max_position_embeddings": 16, "pad_token_id": 0},
-    "T5ForConditionalGeneration": {
-        "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4, "decoder_start_token_id": 0,
-        **VOCABULARY,
-    },
-    "ViTForImageClassification": {**WIDTHS, "image_size": 32, "patch_size": 8, "num_labels": 5},
-    "ResNetForImageClassification": {
-        "embedding_size": 8, "hidden_sizes": [16, 32], "depths": [1, 1], "num_labels": 5,
-    },
-    "ConvNextForImageClassification": {
-        "hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "patch_size": 4, "num_labels": 5,
-    },
-}  # fmt: skip
-
-
-def made(transformers, name, **settings):
-    """The model in the mode in which its norms have their invariances, and its batch."""
-    config = getattr(transformers, name.split("For")[0].removesuffix("LMHeadModel") + "Config")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = getattr(transformers, name)(config(**SETTINGS[name] | settings))
-    if "Image" in name:
-        return model.train("ResNet" in name), {"pixel_values": IMAGES}
-    batch = {"input_ids": TOKENS}
-    return model.eval(), {**batch, "decoder_input_ids": TOKENS} if "T5" in name else batch
 
 
 WANTED = {
@@ -76,7 +41,7 @@ WANTED = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_model_is_scanned_and_left_as_found(transformers, name):
-    model, batch = made(transformers, name)
+    model, batch = transformers_model(name)
     saved = copy.deepcopy(model.state_dict())
     found = ng.scan(model, batch, select=lambda out: out.logits)
     nullity, dead, rules = WANTED[name]
@@ -103,7 +68,7 @@ DERIVED = {
 def maps(transformers):
     """The map of every model with two layers or stages."""
     more = {name: {k: v for k, v in DEEPER.items() if k in own} for name, own in SETTINGS.items()}
-    pairs = {name: made(transformers, name, **more[name]) for name in SETTINGS}
+    pairs = {name: transformers_model(name, **more[name]) for name in SETTINGS}
     return {name: ng.scan(*pair, select=lambda out: out.logits) for name, pair in pairs.items()}
 
 
@@ -174,7 +139,7 @@ def test_a_scan_costs_at_most_four_passes_a_block_and_a_few(maps, name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "ViTForImageClassification"])
 def test_models_of_narrow_types(transformers, name, dtype):
-    model, batch = made(transformers, name)
+    model, batch = transformers_model(name)
     batch = {k: v.to(dtype) if v.is_floating_point() else v for k, v in batch.items()}
     found = ng.scan(model.to(dtype), batch, select=lambda out: out.logits)
     assert (found.nullity, found.dtype, found.findings) == (WANTED[name][0], "float64", ())
@@ -182,7 +147,7 @@ def test_models_of_narrow_types(transformers, name, dtype):
 
 def test_a_scan_is_determined_by_its_seed(transformers, maps):
     found = maps["BertForMaskedLM"]
-    pair = made(transformers, "BertForMaskedLM", num_hidden_layers=2)
+    pair = transformers_model("BertForMaskedLM", num_hidden_layers=2)
     again = ng.scan(*pair, select=lambda out: out.logits)
     other = ng.scan(*pair, select=lambda out: out.logits, generator=torch.Generator().manual_seed(5))
     assert again.to_json() == found.to_json() != other.to_json()
@@ -190,12 +155,12 @@ def test_a_scan_is_determined_by_its_seed(transformers, maps):
 
 
 def test_dropout_in_training_keeps_its_mask(transformers):
-    model, batch = made(transformers, "GPT2LMHeadModel")
+    model, batch = transformers_model("GPT2LMHeadModel")
     found = ng.scan(model.train(), batch, select=lambda out: out.logits)
     # Dropout of attention weights: they no longer sum to 1, so that a value's bias is not passed unchanged.
     assert (found.mode, found.nullity, len(found.carried_shifts)) == ("train", 6, 2)
 
 
 def test_a_float32_norm_inside_is_decided_in_float64(transformers):
-    found = ng.scan(*made(transformers, "LlamaForCausalLM"), select=lambda out: out.logits)
+    found = ng.scan(*transformers_model("LlamaForCausalLM"), select=lambda out: out.logits)
     assert all(one.tolerance < 1e-11 for one in found.joint)

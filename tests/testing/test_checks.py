@@ -8,6 +8,7 @@ from torch import nn
 
 import normgeom as ng
 from normgeom.testing import invariance_checks, strategies
+from normgeom.testing.evidence import Evidence
 
 LAYER_NORM = ["WeightMatrixRescale", "WeightMatrixRecenter", "DatasetRescale", "CaseRescale"]
 
@@ -162,3 +163,118 @@ def test_strategies_fit_each_other(layer, action, data):
 def test_powers_of_two(scale):
     assert scale < 0
     assert torch.tensor(-scale).log2() % 1 == 0
+
+
+class HiddenEps(nn.Module):
+    def forward(self, summed):
+        return summed / (summed.square().mean(1, keepdim=True) + 1e-5).sqrt()
+
+
+def test_an_eps_in_the_code_asks_for_degenerate_points_too():
+    ids = [check.id for check in invariance_checks(HiddenEps(), [], transforms=[])]
+    assert ids == [
+        f"HiddenEps-{name}-finite" for name in ("zero_weight", "equal_units", "equal_cases", "zero_case")
+    ]
+    assert list(invariance_checks(ng.RMSNorm(), [], transforms=[])) == []
+    assert list(invariance_checks(Uncentred(), [], transforms=[])) == []
+
+
+def far_off(weight, data):
+    a = data @ weight.T + 30000
+    return (a - a.mean(1, keepdim=True)) / a.std(1, keepdim=True)
+
+
+def test_a_claim_that_no_point_decides_fails():
+    """In bfloat16 all digits are gone, whatever the exact engines say of the code."""
+    options = {"transforms": [], "dtype": torch.bfloat16, "examples": 4}
+    (text,) = run(far_off, ["WeightMatrixRecenter"], **options).values()
+    assert "nothing can be decided at any of 4 points" in text
+    assert "a variance is 0 there" in text
+
+
+class Steered(nn.Module):
+    """A right norm that cannot be exported, whose eps no rule sees: its control flow asks for values."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, summed):
+        if summed.abs().max() > 1e9:
+            return summed
+        square = summed.square().mean(1, keepdim=True)
+        return summed / ((square + 1e-5).sqrt() if self.inside else square.sqrt() + 1e-5)
+
+
+class Narrow(nn.Module):
+    def forward(self, summed):
+        low = summed.bfloat16()
+        return ((low - low.mean(1, keepdim=True)) / low.std(1, keepdim=True)).to(summed.dtype)
+
+
+class StrayBias(nn.Module):
+    def forward(self, summed):
+        moved = summed + torch.arange(4.0).to(summed)
+        return (moved - moved.mean(1, keepdim=True)) / moved.std(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("layer", "blamed"),
+    [
+        (Steered(True), ("An eps may be to blame", "as for one inside a root", "an attribute `eps`")),
+        (Steered(False), ("an eps outside a root, may be to blame", "cannot be exported", "test_checks.py:")),
+        (StrayBias(), ("Something added before the norm, or an eps outside a root", "test_checks.py:")),
+        (Narrow(), ("rounding is to blame", "narrow cast to bfloat16 at test_checks.py:")),
+        (Uncentred(), ("The layer is to blame: neither rounding nor an eps", "test_checks.py:")),
+    ],
+    ids=["eps inside", "eps outside", "bias", "narrow", "layer"],
+)
+def test_what_is_to_blame(layer, blamed):
+    action = ng.WeightVectorRescale if isinstance(layer, Uncentred) else ng.CaseRescale
+    (text,) = run(layer, [action], transforms=[], degenerate=False, examples=3).values()
+    assert all(part in text for part in blamed), text
+
+
+@given(strategies.weights(5, 3), strategies.datasets(), strategies.scales())
+def test_nothing_drawn_is_subnormal(weight, data, scale):
+    """HYP-02: squares of what is drawn are far from the end of every type's range, half types too."""
+    drawn = torch.cat([weight.flatten(), data.flatten(), scale * data.flatten()])
+    assert ((drawn == 0) | (drawn.abs() >= 2.0**-6)).all()
+    assert drawn.abs().max() < 2.0**8
+
+
+def test_flushing_subnormals_changes_nothing():
+    """HYP-02: there Hypothesis refuses to draw floats; fractions of whole numbers it draws."""
+    claims = ["WeightMatrixRescale", "DatasetRescale", "CaseRescale"]
+    try:
+        torch.set_flush_denormal(True)
+        assert run(ng.RMSNorm(), claims, dtype=torch.float32, bit_exact=True, examples=3) == {}
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_where_a_naive_property_test_shrinks_to_eps_is_to_blame():
+    """HYP-04: at the row (0, 0, 0, 1), scaled by 1/2, eps changes layer norm; the claim is not refuted."""
+    element, weight = ng.CaseRescale(torch.full((3,), 0.5).double()), torch.eye(4).double()
+    data = torch.tensor([[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 2.0, 1.0], [1.0, 0.0, 0.0, 0.0]]).double()
+    assert ng.invariance_error(nn.LayerNorm(4), element, weight, data) > 1e-6
+    (verdict,) = ng.check(nn.LayerNorm(4), [element], weight=weight, data=data, engines=["numeric"])
+    assert verdict.kind is ng.Kind.UP_TO_EPS
+    assert Evidence(ng.as_layer(nn.LayerNorm(4)), {"cases": 3, "inputs": 4}).kept_without_rounding(
+        element, weight, data
+    )
+
+
+@given(strategies.weights(768, 3), strategies.datasets(5, 768))
+def test_large_arrays_repeat_a_few_numbers(weight, data):
+    assert (weight.shape, data.shape) == ((768, 3), (5, 768))
+    assert torch.equal(weight * 8, (weight * 8).round())
+    assert (data.std(1) > 0.25).all()
+
+
+def test_a_layer_of_many_units_is_attacked_too():
+    assert run(nn.LayerNorm(768), LAYER_NORM, examples=2) == {}
+    batch = nn.BatchNorm1d(768)
+    assert run(batch, ["WeightVectorRescale"], transforms=[], examples=2, bit_exact=True, inputs=200) == {}
+    failed = run(nn.RMSNorm(768), ["WeightMatrixRecenter"], transforms=[], examples=2)
+    assert "RMSNorm-WeightMatrixRecenter-invariant" in failed

@@ -95,3 +95,18 @@ def test_a_changed_novel_is_refused(monkeypatch):
 def test_characters_unknown_to_encode():
     with pytest.raises(ValueError, match=r"every character of text must be in the vocabulary; 'x' is not"):
         Corpus.from_string("abab", held_out=0.5).encode("abx")
+
+
+@pytest.mark.parametrize("ids", [[-1], [2], torch.tensor([0, 1, 300])], ids=str)
+def test_ids_out_of_range_are_no_text(ids):
+    with pytest.raises(ValueError, match=rf"ids must be from 0 to 1; got {int(ids[-1])}"):
+        Corpus.from_string("abab", held_out=0.5).decode(ids)
+
+
+def test_what_is_no_row_of_ids_is_no_text():
+    corpus = Corpus.from_string("abab", held_out=0.5)
+    with pytest.raises(TypeError, match=r"ids must be integers; got torch\.float32"):
+        corpus.decode(torch.tensor([0.5]))
+    with pytest.raises(ValueError, match=r"ids must be along one axis; got shape \(1, 2\)"):
+        corpus.decode(torch.tensor([[0, 1]]))
+    assert corpus.decode([]) == ""

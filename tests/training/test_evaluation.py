@@ -62,3 +62,12 @@ def test_another_vocabulary_is_refused():
     other = NextCharacter(task.corpus.from_string("ab" * 40), length=5, batch_size=4)
     with pytest.raises(ValueError, match=rf"the 2 classes of the task apart; it has {task.classes}"):
         evaluate(model, other)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_model_and_no_task():
+    model, task = small()
+    with pytest.raises(TypeError, match=r"the model must be an nn\.Module; got str"):
+        evaluate("model", task)
+    with pytest.raises(TypeError, match=r"the task must be one such as NextCharacter .*; got NoneType"):
+        evaluate(model, None)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from normgeom.points import digit_images
-from normgeom.training import Corpus, NextCharacter, SequentialDigits
+from normgeom.training import Corpus, NextCharacter, SequentialDigits, Settings
 from normgeom.training.tasks import IGNORED
 
 CORPUS = Corpus.from_string("abcdefghijklmnopqrstuvwxyz" * 4, held_out=0.3)
@@ -109,3 +109,19 @@ def test_numbers_that_do_not_fit(make, message):
 
 def test_the_longest_length_that_fits():
     assert NextCharacter(CORPUS, length=18, batch_size=4).batches_per_pass == 1
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_corpus_no_pixel_and_no_batch():
+    corpus = Corpus.from_string("abcd" * 9)
+    with pytest.raises(TypeError, match="corpus must be a Corpus; got str"):
+        NextCharacter("abcd" * 9, length=2, batch_size=2)
+    with pytest.raises(ValueError, match=r"length must be a whole number; got 1\.5"):
+        NextCharacter(corpus, length=1.5, batch_size=2)
+    with pytest.raises(TypeError, match=r"dtype must be of floating-point numbers; got torch\.int64"):
+        SequentialDigits(batch_size=2, dtype=torch.int64)
+    for task in (NextCharacter(corpus, length=2, batch_size=2), SequentialDigits(batch_size=2)):
+        with pytest.raises(ValueError, match="batches are numbered from 0; got -1"):
+            task.batch(-1)
+    with pytest.raises(ValueError, match="task must be digits, persuasion or the path of a text; got ''"):
+        Settings(task="")

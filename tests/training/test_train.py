@@ -174,10 +174,14 @@ def test_a_second_signal_is_not_held_up(tmp_path):
     assert type(why.value) is KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"steps": 0}, "steps must be at least 1; got 0"),
+        ({"steps": True}, "steps must be a whole number; got True"),
+        ({"evaluate_every": 1.5}, r"evaluate_every must be a whole number; got 1\.5"),
+        ({"clip": "1"}, "clip must be a norm above 0, or None; got '1'"),
         ({"clip": 0.0}, "clip must be a norm above 0, or None; got 0.0"),
         ({"clip": float("nan")}, "clip must be a norm above 0"),
         ({"evaluate_every": -1}, "evaluate_every must be a number of steps, or 0 for never; got -1"),
@@ -190,6 +194,25 @@ def test_numbers_out_of_range(options, message):
     model, task = small()
     with pytest.raises(ValueError, match=message):
         train(model, task, sgd(model), **{"steps": 1, **options})
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("wrong", ["model", "task", "optimizer", "scheduler", "generator"])
+def test_what_is_of_another_kind(wrong):
+    model, task = small()
+    given = {"model": model, "task": task, "optimizer": sgd(model), "steps": 1} | {wrong: "adam"}
+    with pytest.raises(TypeError, match=f"{wrong} must be .*; got str"):
+        train(**given)
+
+
+def test_what_can_learn_nothing():
+    model, task = small()
+    optimizer, other = sgd(model), torch.optim.lr_scheduler.StepLR(sgd(model), 1)
+    with pytest.raises(ValueError, match="scheduler must be built from the optimizer; it has another one"):
+        train(model, task, optimizer, steps=1, scheduler=other)
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="it has none of them that require a gradient"):
+        train(model, task, optimizer, steps=1)
 
 
 def test_optimizers_and_schedulers_that_do_not_fit():

@@ -131,3 +131,34 @@ def test_squares_that_vanish_in_float32():
     assert not bare(identity, data).isfinite().all()
     expected = torch.tensor([[0.365148, 0.730297, 1.095445, 1.460593]], dtype=torch.float64)
     assert torch.allclose(bare(identity.double(), data.double()), expected, rtol=0, atol=1e-6)
+
+
+def test_second_derivatives_of_weight_norm_follow_euler():
+    """FUN-04: a function of degree 0 in v has H v = -g, which the library's fused operator misses."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        linear = parametrizations.weight_norm(nn.Linear(4, 1, bias=False, dtype=torch.float64))
+        data = torch.randn(5, 4, dtype=torch.float64)
+    parts = linear.parametrizations.weight
+    gain, v = parts.original0.detach(), parts.original1.detach().requires_grad_()
+    loss = ((gain.flatten() * variant("weight norm")(v, data)).tanh() ** 2).sum()
+    (gradient,) = torch.autograd.grad(loss, v, create_graph=True)
+    (product,) = torch.autograd.grad((gradient * v.detach()).sum(), v)
+    assert torch.allclose(product, -gradient, rtol=0, atol=1e-12)
+    right = [0.697332991963, -1.16482445891, 1.16879920532, -0.090877793698]
+    assert product.flatten().tolist() == pytest.approx(right, abs=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
+def test_weight_norm_has_derivatives_in_forward_mode(generator):
+    """FUN-04: along the rows themselves they vanish; the library's operator has none."""
+    weight, data = point(variant("weight norm"), generator=generator)
+    _, along = torch.func.jvp(lambda w: variant("weight norm")(w, data), (weight,), (weight,))
+    assert float(along.abs().max()) < 1e-12
+
+
+def test_the_library_s_weight_norm_has_its_symmetries():
+    """FUN-04: its first derivatives are right, and finite transforms ask for no others."""
+    found = ng.discover(parametrizations.weight_norm(nn.Linear(3, 4, bias=False)))
+    assert [(one.name, one.multiplicity) for one in found] == [("per-row scale", 4)]
+    assert found.confirmed == found.found

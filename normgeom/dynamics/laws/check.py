@@ -1,5 +1,6 @@
 """What a law predicted, what was measured, and whether that is within rounding."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,17 +13,18 @@ from normgeom.optimizers.rules import Rule, SGDRule
 
 @dataclass(frozen=True)
 class LawCheck:
-    """One law on one block.
+    """One law on one block, or on several that a joint symmetry moves together.
 
     Attributes:
         law: its name.
-        block: the block.
-        predicted: what the law says.
+        block: the block, or the label of the joint symmetry.
+        predicted: what the law says: of norms the growth, of sums the largest after the last step.
         measured: what the run did.
         error: the difference, relative to the law's own scale.
         tolerance: how large the error can be from rounding.
-        holds: whether it is not larger; None if the law does not apply or the rounding hides it.
+        holds: whether it is not larger; None if the law does not apply, or rounding or an eps hides it.
         reason: why not, or why it does not apply.
+        quantity: what is conserved under gradient flow.
     """
 
     law: str
@@ -33,6 +35,7 @@ class LawCheck:
     tolerance: float
     holds: bool | None
     reason: str = ""
+    quantity: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,21 +65,49 @@ class LawReport:
         return pd.DataFrame([vars(one) for one in self.checks])
 
     def __repr__(self) -> str:
-        """Return the table."""
-        frame = self.to_frame()
+        """Return the table, of many laws only of those that do not hold, and how many do."""
+        frame = self.to_frame().drop(columns="quantity")
+        held = sum(one.holds is True for one in self)
+        if len(self) > _MANY:
+            frame = frame[[one.holds is not True for one in self]].head(_MANY)
+        frame["block"] = frame["block"].map(shortened)
         frame["holds"] = frame["holds"].map({True: "yes", False: "NO", None: "-"})
-        return str(frame.to_string(index=False, float_format="{:.4g}".format))
+        table = frame.to_string(index=False, float_format="{:.4g}".format) if len(frame) else ""
+        return f"{table}\n{held} of {len(self)} laws hold".lstrip()
+
+
+_MANY = 60
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a label or a sum for a table, its middle left out where it would crowd out the rest.
+
+    >>> shortened("a.weight^+1 b.weight^+1 c.weight^-1", 24)
+    'a.weight^+1 … c.weight^-1'
+    """
+    words = re.split(r"(?<!,) ", text)
+    return text if len(text) <= most or len(words) < 3 else f"{words[0]} … {words[-1]}"
 
 
 @dataclass(frozen=True)
 class StepSeen:
-    """One step of one block in float64: (parts, rows, columns) before and after, and the gradient."""
+    """One step of one parameter in float64.
+
+    Attributes:
+        before: the weights before.
+        gradient: as the optimizer uses it, None if there was none.
+        after: the weights after.
+        rule: how the optimizer moves them.
+        unit: the rounding of their type.
+        largest: the largest entry of all gradients that are watched.
+    """
 
     before: Tensor
-    gradient: Tensor
+    gradient: Tensor | None
     after: Tensor
     rule: Rule
     unit: float
+    largest: float
 
 
 # Roundings of one coordinate in a step of SGD: decay, product with the rate, sum.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
+from normgeom.copies import results_by_value
 from normgeom.dynamics.laws.check import LawCheck
 from normgeom.optimizers.rules import AdamRule, LionRule, NormalizedRule, Rule, SGDRule, group_of, rule_of
 
@@ -121,7 +122,7 @@ def _run(
     nudges: torch.Generator | None = None,
 ) -> Tensor:
     """The run on copies whose block is scaled or nudged, and whose block's settings are multiplied."""
-    own_model, own_optimizer = copy.deepcopy((model, optimizer))
+    own_model, own_optimizer = copy.deepcopy((model, optimizer), results_by_value(model))
     block = own_model.get_parameter(parameter)
     with torch.no_grad():
         block.mul_(factor)

@@ -1,6 +1,6 @@
 """Output families: what a model's outputs eta say about y, with the exact Fisher information of eta."""
 
-from normgeom.geometry.families.base import Family
+from normgeom.geometry.families.base import Family, NotFinite
 from normgeom.geometry.families.categorical import Categorical
 from normgeom.geometry.families.continuous import Gamma, Gaussian, MeanVarianceGaussian
 from normgeom.geometry.families.discrete import Bernoulli, Binomial, NegativeBinomial, Poisson
@@ -16,5 +16,6 @@ __all__ = [
     "MeanVarianceGaussian",
     "NegativeBinomial",
     "NonCanonical",
+    "NotFinite",
     "Poisson",
 ]

@@ -162,13 +162,17 @@ def same_shape(y: Tensor, eta: Tensor, family: str) -> Tensor:
     return y.to(eta.dtype)
 
 
+class NotFinite(ValueError):
+    """Parameters, outputs, their cumulant or derivatives are not finite, as in a run that diverges."""
+
+
 def check_finite(values: Tensor, family: str, what: str = "eta") -> None:
     """Raise a ValueError unless all values are finite."""
     if bool(torch.isfinite(values.sum())):
         return
     bad = int((~torch.isfinite(values)).sum())
     if bad:
-        raise ValueError(
+        raise NotFinite(
             f"{family}: {what} must be finite; got {bad} values of {values.numel()} that are not."
         )
 
@@ -177,7 +181,7 @@ def check_negative(eta: Tensor, family: str) -> None:
     """Raise a ValueError unless all natural parameters are below 0."""
     check_finite(eta, family)
     if bool((eta >= 0).any()):
-        raise ValueError(
+        raise NotFinite(
             f"{family}: the natural parameter must be negative; got a largest one of {float(eta.max()):.3g}. "
             "Start from a negative bias, or use a transfer function: "
             f"NonCanonical.from_mean({family}(...), torch.exp)."

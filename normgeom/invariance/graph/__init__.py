@@ -2,15 +2,17 @@
 
 from normgeom.invariance.graph.abstract.engine import judge as judge_abstractly
 from normgeom.invariance.graph.bare import GraphLayer, with_hidden_eps
+from normgeom.invariance.graph.bounds import bounds_but_eps
 from normgeom.invariance.graph.engine import judge
-from normgeom.invariance.graph.eps_places import bounds_but_eps
 from normgeom.invariance.graph.exported import Graph, NoGraph, export
+from normgeom.invariance.graph.kept import Graphs
 from normgeom.invariance.graph.narrow import without_rounding
 from normgeom.invariance.graph.symbolic_engine import judge as judge_symbolically
 
 __all__ = [
     "Graph",
     "GraphLayer",
+    "Graphs",
     "NoGraph",
     "bounds_but_eps",
     "export",

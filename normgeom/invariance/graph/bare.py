@@ -2,12 +2,13 @@
 
 import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import fx
 
 from normgeom._types import AnyData, AnyWeight
-from normgeom.invariance.graph.eps_places import eps_places
+from normgeom.invariance.graph.eps_places import eps_places, replaced
 from normgeom.invariance.graph.exported import Graph, NoGraph
 from normgeom.layers import Layer
 
@@ -34,9 +35,11 @@ class GraphLayer:
         self.eps = self.eps if given else max((p.value for p in places), default=0.0)
         self._module = fx.GraphModule(self.graph.module, copy.deepcopy(self.graph.module.graph))
         nodes = {node.name: node for node in self._module.graph.nodes}
-        for known in places if given else ():
-            node = nodes[known.node.name]
-            node.args = (node.args[0], self._operand(node), *node.args[2:])
+        for (known, operand), numbers in replaced(places, self.eps).items() if given else ():
+            node = nodes[known.name]
+            node.args = tuple(
+                self._operand(node, old, numbers) if k == operand else old for k, old in enumerate(node.args)
+            )
         self._module.recompile()
 
     @property
@@ -61,18 +64,23 @@ class GraphLayer:
     def __call__(self, weight: AnyWeight, data: AnyData, /) -> torch.Tensor:
         """Return the outputs of the graph."""
         given = {"weight": weight, "data": data}
-        held = [given[v] if isinstance(v, str) else v.to(weight.device) for v in self.graph.inputs.values()]
+        held = [given[v] if isinstance(v, str) else _on(v, weight.device) for v in self.graph.inputs.values()]
         names = [node.name for node in self.graph.module.graph.output_node().all_input_nodes]
         return self._module(*held)[names.index(self.graph.output.name)]
 
-    def _operand(self, node: fx.Node) -> object:
-        """The eps as what the node's operator takes: a number, or a tensor of one."""
-        if not isinstance(node.args[1], fx.Node):
-            return self.eps
+    def _operand(self, node: fx.Node, old: Any, numbers: torch.Tensor) -> Any:
+        """The eps as what the node's operator takes: a number, or a tensor."""
+        if not isinstance(old, fx.Node):
+            return float(numbers)
+        name = f"_eps_{len(self._module._buffers)}"
+        self._module.register_buffer(name, numbers)
         with self._module.graph.inserting_before(node):
-            return self._module.graph.call_function(
-                torch.ops.aten.full.default, ([], self.eps), {"dtype": torch.float64}
-            )
+            return self._module.graph.get_attr(name)
+
+
+def _on(held: Any, device: torch.device) -> Any:
+    """What a placeholder holds, on a device; a token of an effect stays as it is."""
+    return held.to(device) if isinstance(held, torch.Tensor) else held
 
 
 def with_hidden_eps(layer: Layer, graph: Graph | NoGraph | None) -> GraphLayer | None:

@@ -115,6 +115,31 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     return v * (g / length), length
 
 
+def hypotenuse(x: Tensor, y: Tensor) -> Tensor:
+    """`hypot`."""
+    return (x * x + y * y).sqrt()
+
+
+def distances(x: Tensor, y: Tensor, p: float, mode: int | None) -> Tensor:
+    """`_cdist_forward`: lengths of the differences of all pairs."""
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)
+
+
+def covariance(
+    x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
+    """`cov`, which compares values where it is not needed, so that it cannot be exported as it is.
+
+    Raises:
+        NotImplementedError: for weighted observations.
+    """
+    if fweights is not None or aweights is not None:
+        raise NotImplementedError("torch.cov with weights has no graph")
+    rows = x if x.ndim > 1 else x.unsqueeze(0)
+    centred = rows - rows.mean(1, keepdim=True)
+    return (centred @ centred.T / max(rows.shape[1] - correction, 0)).squeeze()
+
+
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: layer_norm,
     aten.native_group_norm.default: group_norm,
@@ -124,4 +149,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._softmax.default: softmax,
     aten._log_softmax.default: log_softmax,
     aten._weight_norm_interface.default: weight_norm,
+    aten.hypot.default: hypotenuse,
+    aten._cdist_forward.default: distances,
 }
+FUNCTIONS: dict[Any, Callable[..., Any]] = {torch.cov: covariance, Tensor.cov: covariance}

@@ -1,124 +1,178 @@
-"""Where a graph adds an eps: a small positive constant, on what is not negative, under a root or division."""
+"""Where a graph adds an eps: a small positive constant, to a statistic under a root or a division.
 
+What makes a constant an eps is what it does, not how it is written: it is small beside what it is added to,
+which is never negative at any point tried, and it reaches the outputs through a root or a division alone. A
+bias, which is added to what has both signs or gets into a numerator, is none. Whether an eps is all that
+breaks an invariance is for the engines to say, at eps = 0 and where weight and data grow.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from normgeom.invariance.graph.bounds import bounds, constants_of
-from normgeom.invariance.graph.exported import Graph, NoGraph, operator, place
+from normgeom.invariance.graph.constants import constant_of
+from normgeom.invariance.graph.exported import Graph, operator, place
+from normgeom.invariance.graph.inverting import is_root, only_under_roots
+from normgeom.invariance.graph.observed import is_statistic, observed
 
 LARGEST = 1e-2  # a larger one counts where the layer declares it
-ADDS = ("aten.add",)
-BOUNDS = ("aten.clamp", "aten.clamp_min", "aten.maximum")
-ROOTS = ("aten.rsqrt", "aten.sqrt", "aten.reciprocal", "aten.div", "aten.pow", "aten.log")
-ALWAYS = (
-    "aten.abs",
-    "aten.linalg_vector_norm",
-    "aten.relu",
-    "aten.exp",
-    "aten.sqrt",
-    "aten.rsqrt",
-    "aten.var",
-    "aten.sigmoid",
-)
-KEEPS = (
-    "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.view", "aten.expand", "aten.unsqueeze",
-    "aten.squeeze", "aten.clone", "aten._to_copy", "aten.permute", "aten.slice", "aten.select", "aten.cumsum",
-    "aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", "aten.constant_pad_nd", "aten.reshape",
-    "aten.div", "aten.mul", "aten.add", "aten.where", "aten.cat", "aten.reciprocal", "aten.alias",
-    "aten.mm", "aten.bmm", "aten.maximum",
-)  # fmt: skip
+ADDS = ("aten.add", "aten.sub", "aten.addmm")
+BOUNDS = ("aten.clamp", "aten.clamp_min", "aten.maximum", "aten.where")
+COMPARES = ("aten.lt", "aten.le", "aten.gt", "aten.ge")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EpsPlace:
-    """A node that adds an eps, or bounds by one from below.
+    """An operand of a node that is an eps: it is added, or bounds from below.
 
     Attributes:
         node: the node.
-        value: the eps.
-        bounds: whether it is a bound.
+        operand: which of its arguments is the eps.
+        eps: its numbers, 0 where nothing is added.
+        factor: what the node multiplies it by before it adds it.
+        compared: operands of comparisons that choose the eps where it is larger.
     """
 
     node: fx.Node
-    value: float
-    bounds: bool
+    operand: int
+    eps: torch.Tensor
+    factor: float = 1.0
+    compared: tuple[tuple[fx.Node, int], ...] = ()
+
+    @property
+    def value(self) -> float:
+        """The eps, the largest if there are several."""
+        return float((self.eps * self.factor).max())
+
+    @property
+    def bounds(self) -> bool:
+        """Whether it is a bound."""
+        return operator(self.node) in BOUNDS
+
+    @property
+    def source(self) -> Any:
+        """What it is added to; None for the product of matrices that one operator adds it to."""
+        return (
+            None if operator(self.node) == "aten.addmm" else self.node.args[_other(self.node, self.operand)]
+        )
 
     def __str__(self) -> str:
         """The eps with its place, `+ eps (1e-05), my_norm.py:14`."""
         what = "bound by eps" if self.bounds else "+ eps"
-        return f"{what} ({self.value:g}), {place(self.node)}"
+        outside = ", outside the root" if not self.bounds and is_root(self.source) else ""
+        return f"{what} ({self.value:.6g}), {place(self.node)}{outside}"
+
+
+def said(places: Iterable[EpsPlace]) -> str:
+    """Return the places as text; how often, where a line adds the same eps more than once."""
+    texts = [str(p) for p in dict.fromkeys(places)]
+    times = {text: texts.count(text) for text in texts}
+    return "; ".join(text if count == 1 else f"{text} ({count} times)" for text, count in times.items())
 
 
 def eps_places(graph: Graph) -> list[EpsPlace]:
     """Return the places of a graph where an eps is added, in order."""
     if "eps" not in graph.found:
-        found = [_place(graph, node) for node in graph.needed if node not in graph.inputs]
-        graph.found["eps"] = [p for p in found if p is not None and _reaches_root(graph, p.node)]
+        calls = [node for node in graph.needed if node not in graph.inputs]
+        found = [p for p in (_place(graph, node) for node in calls) if p is not None]
+        found = [p for p in found if only_under_roots(graph, p.node)]
+        values = observed(graph, [_watched(p) for p in found]) if found else {}
+        graph.found["eps"] = [p for p in found if _is_eps(graph, p, values[_watched(p)])]
     return graph.found["eps"]
 
 
-def bounds_but_eps(graph: Graph | NoGraph | None) -> tuple[float, ...]:
-    """Return the constants that a graph bounds by or compares with, but for those that are an eps."""
-    if not isinstance(graph, Graph):
-        return ()
-    return tuple(size for size in bounds(graph) if size not in {p.value for p in eps_places(graph)})
+def replaced(
+    places: Iterable[EpsPlace], eps: float | Callable[[EpsPlace], float]
+) -> dict[tuple[fx.Node, int], torch.Tensor]:
+    """Return what stands for every operand that is an eps when all are replaced.
+
+    Args:
+        places: the places.
+        eps: the number instead, or a function that gives it for a place.
+    """
+    constants: dict[tuple[fx.Node, int], torch.Tensor] = {}
+    for p in places:
+        value = eps(p) if callable(eps) else eps
+        numbers = (p.eps != 0) * (value / p.factor)
+        constants |= dict.fromkeys([(p.node, p.operand), *p.compared], numbers)
+    return constants
 
 
 def _place(graph: Graph, node: fx.Node) -> EpsPlace | None:
     """The eps of one node, None if it has none."""
     name = operator(node)
-    if name not in ADDS + BOUNDS or len(node.args) < 2 or not isinstance(node.args[0], fx.Node):
+    if name not in ADDS + BOUNDS:
         return None
-    value = _small(graph, node.args[1])
-    if value is None or not nonnegative(graph, node.args[0]):
+    for operand in _operands(name):
+        eps = constant_of(graph, node.args[operand]) if len(node.args) > operand else None
+        if eps is None or not isinstance(node.args[_other(node, operand)], fx.Node):
+            continue
+        factor = _factor(node, name, operand)
+        if factor is not None and _small(graph, eps * factor):
+            compared = _comparisons(graph, node, eps) if name == "aten.where" else ()
+            if compared is not None:
+                return EpsPlace(node, operand, eps, factor, compared)
+    return None
+
+
+def _operands(name: str) -> tuple[int, ...]:
+    """Which arguments of an operator may be an eps."""
+    return {"aten.add": (1, 0), "aten.maximum": (1, 0), "aten.where": (1, 2), "aten.addmm": (0,)}.get(
+        name, (1,)
+    )
+
+
+def _other(node: fx.Node, operand: int) -> int:
+    """Which argument meets an operand."""
+    return {"aten.where": 3 - operand, "aten.addmm": 1}.get(operator(node), 1 - operand)
+
+
+def _factor(node: fx.Node, name: str, operand: int) -> float | None:
+    """What a node multiplies an operand by, None if that is no number."""
+    given = node.kwargs.get("beta" if name == "aten.addmm" else "alpha", 1)
+    if not isinstance(given, int | float) or given == 0:
         return None
-    return EpsPlace(node, value, name in BOUNDS)
+    return (-1.0 if name == "aten.sub" else 1.0) * (given if operand == 1 or name == "aten.addmm" else 1.0)
 
 
-def _small(graph: Graph, argument: Any) -> float | None:
-    """A constant or a parameter of one number that is positive, and small or declared by the layer."""
-    values = constants_of(graph, argument)
-    if len(values) != 1 or isinstance(argument, int):
+def _small(graph: Graph, eps: torch.Tensor) -> bool:
+    """Whether numbers are positive, or 0 but for a diagonal, and small or declared by the layer."""
+    if not eps.numel() or not bool((eps >= 0).all()) or not bool(eps.any()):
+        return False
+    if not bool((eps > 0).all()) and not _diagonal(eps):
+        return False
+    return float(eps.max()) <= LARGEST or _declared(graph, eps)
+
+
+def _diagonal(eps: torch.Tensor) -> bool:
+    square = eps.ndim == 2 and eps.shape[0] == eps.shape[1]
+    return square and torch.equal(eps, eps.diagonal().diag())
+
+
+def _declared(graph: Graph, eps: torch.Tensor) -> bool:
+    return all(value in graph.declared for value in eps[eps > 0].unique().tolist())
+
+
+def _comparisons(graph: Graph, node: fx.Node, eps: torch.Tensor) -> tuple[tuple[fx.Node, int], ...] | None:
+    """The operand by which a choice compares with the eps that it gives, None if it compares otherwise."""
+    condition = node.args[0]
+    if not isinstance(condition, fx.Node) or operator(condition) not in COMPARES:
         return None
-    small = 0 < values[0] <= LARGEST or (values[0] > 0 and values[0] in graph.declared)
-    return values[0] if small else None
+    for operand in (0, 1):
+        against = constant_of(graph, condition.args[operand])
+        same = against is not None and against.numel() == eps.numel() == 1 and float(against) == float(eps)
+        if same and condition.args[1 - operand] in node.args[1:]:
+            return ((condition, operand),)
+    return None
 
 
-def nonnegative(graph: Graph, node: Any) -> bool:
-    """Whether a node is never negative, from the operators that it is made of."""
-    if isinstance(node, int | float):
-        return node >= 0
-    if node in graph.inputs:
-        held = graph.inputs[node]
-        return isinstance(held, torch.Tensor) and bool((held >= 0).all())
-    name = operator(node)
-    if name == "aten.pow":
-        return node.args[1] in (2, 4) or nonnegative(graph, node.args[0])
-    if name == "aten.mul" and node.args[0] is node.args[1]:
-        return True
-    if name in ("aten.clamp", "aten.clamp_min", "aten.maximum") and nonnegative(graph, node.args[1]):
-        return True
-    if name == "getitem":
-        return operator(node.args[0]) == "aten.var_mean" and node.args[1] == 0
-    if name in KEEPS:
-        sources = (
-            [s for s in node.args if isinstance(s, int | float)]
-            if name in ("aten.mul", "aten.div", "aten.add")
-            else []
-        )
-        return all(nonnegative(graph, s) for s in [*node.all_input_nodes, *sources])
-    return name in ALWAYS
+def _watched(p: EpsPlace) -> fx.Node:
+    """The node whose sign shows whether an eps is added to a statistic."""
+    return p.node if p.source is None else p.source
 
 
-def _reaches_root(graph: Graph, node: fx.Node) -> bool:
-    """Whether a node's value gets under a root, a logarithm or into a division."""
-    below = {node}
-    for later in graph.needed:
-        if later not in below and below & set(later.all_input_nodes):
-            if operator(later) in ROOTS:
-                return True
-            below.add(later)
-    return False
+def _is_eps(graph: Graph, p: EpsPlace, values: torch.Tensor) -> bool:
+    return is_statistic(values, p.eps * p.factor, declared=_declared(graph, p.eps * p.factor))

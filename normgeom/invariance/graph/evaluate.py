@@ -9,10 +9,11 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from normgeom.invariance.graph.digits import NoValue, objects
-from normgeom.invariance.graph.exported import Graph, NoGraph, describe, operator
+from normgeom.invariance.graph.digits import Digits, NoValue, objects
+from normgeom.invariance.graph.exported import Graph, NoGraph, ancestors, describe, operator
 from normgeom.invariance.graph.rules import RULES
 
+Constants = Mapping[tuple[fx.Node, int], torch.Tensor]
 FAILED = (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 
 
@@ -22,7 +23,8 @@ def evaluate(
     weight: np.ndarray,
     data: np.ndarray,
     *,
-    constants: Mapping[fx.Node, Any] | None = None,
+    constants: Constants | None = None,
+    known: Mapping[fx.Node, np.ndarray] | None = None,
 ) -> np.ndarray:
     """Return the outputs of a graph as an array of exact numbers.
 
@@ -31,20 +33,25 @@ def evaluate(
         arithmetic: how numbers are made and what functions of them are.
         weight: numbers of the arithmetic, of the shape the graph was exported for.
         data: likewise.
-        constants: for some nodes, what stands in the place of their second argument.
+        constants: what stands in the place of some operands, by node and number of the argument.
+        known: the values of some nodes; what those alone depend on is not evaluated.
 
     Raises:
         NoGraph: at an operator without a rule, with its place.
         NoValue: where a function has no real value at this point.
     """
     refuse_unknown(graph)
-    values: dict[fx.Node, Any] = {}
+    kept = graph.found.setdefault("held", {}) if isinstance(arithmetic, Digits) else {}
+    values: dict[fx.Node, Any] = dict(known or {})
+    before = {source for node in values for source in ancestors(node)}
     for node in graph.needed:
+        if node in before:
+            continue
         if node in graph.inputs:
             held = graph.inputs[node]
-            values[node] = (
-                {"weight": weight, "data": data}[held] if isinstance(held, str) else _held(held, arithmetic)
-            )
+            if not isinstance(held, str) and node not in kept:
+                kept[node] = _held(held, arithmetic)
+            values[node] = {"weight": weight, "data": data}[held] if isinstance(held, str) else kept[node]
         else:
             values[node] = _called(node, values, arithmetic, constants or {})
     return objects(values[graph.output])
@@ -58,13 +65,13 @@ def refuse_unknown(graph: Graph) -> None:
         raise NoGraph(f"there is no rule for {named}")
 
 
-def _called(
-    node: fx.Node, values: dict[fx.Node, Any], arithmetic: Any, constants: Mapping[fx.Node, Any]
-) -> Any:
+def _called(node: fx.Node, values: dict[fx.Node, Any], arithmetic: Any, constants: Constants) -> Any:
     """Apply the rule of one node."""
     arguments, options = pytree.tree_map_only(fx.Node, values.__getitem__, (node.args, dict(node.kwargs)))
-    if node in constants:
-        arguments = (arguments[0], objects(arithmetic.constant(constants[node])), *arguments[2:])
+    arguments = tuple(
+        _written(constants[node, k], arithmetic) if (node, k) in constants else argument
+        for k, argument in enumerate(arguments)
+    )
     try:
         result = RULES[operator(node)](arithmetic, *arguments, **options)
     except decimal.InvalidOperation as why:
@@ -72,6 +79,11 @@ def _called(
     except FAILED as why:
         raise NoGraph(f"the rule for {describe(node)} does not take these arguments: {why}") from why
     return [objects(part) for part in result] if isinstance(result, tuple | list) else objects(result)
+
+
+def _written(value: torch.Tensor, arithmetic: Any) -> np.ndarray:
+    """Constants of the code as exact numbers, each as it is written."""
+    return objects(np.frompyfunc(lambda v: arithmetic.constant(float(v)), 1, 1)(value.numpy()))
 
 
 def _held(value: Any, arithmetic: Any) -> np.ndarray:

@@ -1,13 +1,12 @@
 """A layer's own code as a graph of ATen operators, each with its place in the source."""
 
 import contextlib
-import dataclasses
 import io
 import logging
 import re
-import types
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,17 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import traceback
+from torch.overrides import TorchFunctionMode
 
-from normgeom.invariance.graph.decompositions import DECOMPOSITIONS
-from normgeom.layers import FunctionLayer, Layer, ModuleLayer
-from normgeom.layers.function_layer import WithNewWeight
+from normgeom.invariance.frames import is_users, line_of, users_line
+from normgeom.invariance.graph.decompositions import DECOMPOSITIONS, FUNCTIONS
+from normgeom.layers import Layer, ModuleLayer
 
 FAILURES = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError, ArithmeticError)
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 LIBRARY = str(Path(torch.__file__).parent)
+LINE = "users line"
 PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -40,6 +42,8 @@ class Graph:
         output: the node of the outputs.
         changed: the buffers that a call changes, by the node of their new value.
         declared: the eps that the layer and its parts tell.
+        detached: the lines that cut the gradient.
+        in_place: the lines that write into a tensor.
         found: what engines have found out about the graph, kept for the next transform.
     """
 
@@ -48,6 +52,8 @@ class Graph:
     output: fx.Node
     changed: dict[fx.Node, str]
     declared: frozenset[float] = frozenset()
+    detached: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
     found: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -73,32 +79,37 @@ class Graph:
 class _Traced(nn.Module):
     """A layer as a module of two arguments; its parameters and buffers are its own."""
 
-    def __init__(self, layer: Layer):
+    def __init__(self, layer: Layer, written_out: bool):
         super().__init__()
+        self._written_out = written_out
         self._layer = layer
-        if isinstance(layer, FunctionLayer):
-            self._layer = dataclasses.replace(layer, function=_called_forward(layer.function))
         if isinstance(layer, ModuleLayer):
             self.module = layer.module
 
     def forward(self, weight: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        if isinstance(self._layer, ModuleLayer):
-            return self._layer.apply(self.module, {}, weight, data)
-        return self._layer(weight, data)
+        with _Lines(self._written_out):
+            if isinstance(self._layer, ModuleLayer):
+                return self._layer.apply(self.module, {}, weight, data)
+            return self._layer(weight, data)
 
 
-def _called_forward(function: Any) -> Any:
-    """The function with the name `forward` in its code: torch keeps the lines of such functions alone."""
-    if isinstance(function, WithNewWeight):
-        return dataclasses.replace(function, function=_called_forward(function.function))
-    if isinstance(function, types.FunctionType):
-        code = function.__code__.replace(co_name="forward")
-        named = types.FunctionType(
-            code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-        )
-        named.__kwdefaults__ = function.__kwdefaults__
-        return named
-    return function
+class _Lines(TorchFunctionMode):
+    """Notes the user's line with every operator, and writes functions out where that is asked."""
+
+    def __init__(self, written_out: bool):
+        super().__init__()
+        self.functions = FUNCTIONS if written_out else {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch with the line that calls it."""
+        with _noted(users_line(sys._getframe(1), within=_Traced.__module__)):
+            return self.functions.get(func, func)(*args, **(kwargs or {}))
+
+
+def _noted(line: str) -> Any:
+    """Note a line with the operators traced within; torch before 2.9 notes those of `forward` alone."""
+    note = getattr(traceback, "annotate", None)
+    return note({LINE: line}) if note else contextlib.nullcontext()
 
 
 LOGS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor", "torch.__trace")
@@ -139,17 +150,41 @@ def export(layer: Layer, weight: tuple[int, ...], data: tuple[int, ...]) -> Grap
         layer = layer.in_double()
     arguments = tuple(torch.empty(shape, dtype=torch.float64) for shape in (weight, data))
     try:
-        with _silently():
-            program = torch.export.export(_Traced(layer), arguments, strict=False)
-            table = torch.export.default_decompositions()
-            table.update(DECOMPOSITIONS)
-            program = program.run_decompositions(table)
+        with _silently(), traceback.preserve_node_meta():
+            program = _program(layer, arguments)
+            written = list(program.graph.nodes)
+            graph = _read(_decomposed(program))
     except FAILURES as why:
         raise NoGraph(f"{layer.name} cannot be exported: {_said(why)}{_raised_at(why)}") from why
-    graph = _read(program)
     graph.declared = _declared_eps(layer)
+    graph.detached = _places(written, lambda name: name == "aten.detach")
+    graph.in_place = _places(written, lambda name: name.endswith("_") and not name.endswith("__"))
     _refuse_changing_buffers(graph)
     return graph
+
+
+def _program(layer: Layer, arguments: tuple[torch.Tensor, ...]) -> Any:
+    """Export, with functions written out where one compares values."""
+    try:
+        program = torch.export.export(_Traced(layer, False), arguments, strict=False)
+    except RuntimeError as why:
+        if "aten.equal" not in str(why):
+            raise
+        program = torch.export.export(_Traced(layer, True), arguments, strict=False)
+    return program
+
+
+def _decomposed(program: Any) -> Any:
+    """The program in the operators that the rules know."""
+    table = torch.export.default_decompositions()
+    table.update(DECOMPOSITIONS)
+    return program.run_decompositions(table)
+
+
+def _places(nodes: list[fx.Node], chosen: Callable[[str], bool]) -> tuple[str, ...]:
+    """The lines of the operators whose names are chosen, each once."""
+    calls = [node for node in nodes if node.op == "call_function"]
+    return tuple(dict.fromkeys(place(node) for node in calls if chosen(operator(node)) and place(node)))
 
 
 def _read(program: Any) -> Graph:
@@ -211,7 +246,8 @@ def operator(node: fx.Node) -> str:
 
 def place(node: fx.Node) -> str:
     """Return the line of the user's code that a node comes from, `file.py:14`, else torch's own."""
-    return _innermost(FRAME.findall(node.meta.get("stack_trace") or ""))
+    line = node.meta.get("custom", {}).get(LINE)
+    return line or _innermost(FRAME.findall(node.meta.get("stack_trace") or ""))
 
 
 def describe(node: fx.Node) -> str:
@@ -235,9 +271,8 @@ def _said(error: BaseException) -> str:
 
 def _raised_at(error: BaseException) -> str:
     """The line of the user's code that an error comes from, in parentheses."""
-    frames, trace = [], error.__traceback__
+    line, trace = "", error.__traceback__
     while trace is not None:
-        frames.append((trace.tb_frame.f_code.co_filename, str(trace.tb_lineno)))
+        line = line_of(trace.tb_frame, trace.tb_lineno) if is_users(trace.tb_frame) else line
         trace = trace.tb_next
-    own = [f for f in frames if not f[0].startswith((LIBRARY, PACKAGE, "<"))]
-    return f" ({Path(own[-1][0]).name}:{own[-1][1]})" if own else ""
+    return f" ({line})" if line else ""

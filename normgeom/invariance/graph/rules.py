@@ -12,7 +12,14 @@ import numpy as np
 
 from normgeom.invariance.graph.contractions import convolve, pool
 from normgeom.invariance.graph.digits import objects
-from normgeom.invariance.graph.linear_algebra import inverse, singular, symmetric, triangular
+from normgeom.invariance.graph.linear_algebra import (
+    inverse,
+    singular,
+    solved,
+    solved_by_parts,
+    symmetric,
+    triangular,
+)
 
 Rule = Callable[..., Any]
 
@@ -231,6 +238,9 @@ RULES: dict[str, Rule] = {
     "aten.gelu": gelu,
     "aten.exp2": lambda a, x: each(lambda v: a.function("exp", v * a.function("log", a.number(2))), x),
     "aten.where": lambda a, c, x, y: each(a.choose, c, lifted(a, x), lifted(a, y)),
+    **{f"aten.{n}_and": lambda a, x, y: x * y for n in ("logical", "bitwise")},
+    **{f"aten.{n}_or": lambda a, x, y: x + y - x * y for n in ("logical", "bitwise")},
+    "aten.bitwise_not": lambda a, x: each(lambda v: a.compare("eq", v, a.number(0)), x),
     "aten.logical_not": lambda a, x: each(lambda v: a.compare("eq", v, a.number(0)), x),
     "aten.mm": lambda a, x, y: x @ y,
     "aten.bmm": lambda a, x, y: np.matmul(x, y),
@@ -267,5 +277,7 @@ RULES: dict[str, Rule] = {
     "aten._linalg_svd": singular,
     "aten.linalg_inv_ex": inverse,
     "aten.linalg_cholesky_ex": triangular,
+    "aten._linalg_solve_ex": solved,
+    "aten.linalg_solve_triangular": solved_by_parts,
     "getitem": lambda a, xs, i: xs[i],
 }

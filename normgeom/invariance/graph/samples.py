@@ -1,19 +1,25 @@
 """Rational points and elements, and what a graph gives there before and after."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import torch
-from torch import fx
 
-from normgeom.invariance._points import NotExact, fractions, lifted_transform, scale_of_entries
+from normgeom.invariance._points import (
+    NotExact,
+    as_degree,
+    fractions,
+    lifted_transform,
+    scale_of_entries,
+    simple_degree,
+)
 from normgeom.invariance.exact import rational_parameter
 from normgeom.invariance.graph.digits import Digits, objects
-from normgeom.invariance.graph.evaluate import evaluate
+from normgeom.invariance.graph.evaluate import Constants, evaluate
 from normgeom.invariance.graph.exported import Graph
 from normgeom.invariance.verdict import Witness
 
@@ -22,33 +28,39 @@ SAME = Decimal("1e-40")
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A rational point, an element, and the outputs before and after."""
+    """A rational point, grown by two factors, an element, and the outputs before and after."""
 
-    weight: np.ndarray
-    data: np.ndarray
+    point: "Point"
+    grown: tuple[int | Fraction, int | Fraction]
     element: Any
     before: np.ndarray
     after: np.ndarray
 
-    @property
+    @functools.cached_property
     def change(self) -> float:
         """The largest change of an output, relative to it and to the typical one among those that change."""
-        moving = [(abs(v), abs(v - w)) for v, w in self._pairs() if v != w]
-        typical = sorted(v for v, _ in moving)[len(moving) // 2] if moving else 0
-        return float(max((off / (max(v, typical) or 1) for v, off in moving), default=0))
+        off, sizes = _floats(self.after - self.before), _floats(self.before)
+        sizes, off = sizes[off != 0], off[off != 0]
+        if not len(off):
+            return 0.0
+        typical = np.partition(sizes, len(sizes) // 2)[len(sizes) // 2]
+        largest = np.maximum(sizes, typical)
+        return float((off / np.where(largest > 0, largest, 1.0)).max())
 
-    def follows(self, degree: int) -> bool:
-        """Whether `|f'| = |delta|^degree |f|` in every entry."""
+    @property
+    def degree(self) -> int | float | None:
+        """The k with `|f'| = |delta|^k |f|` in every entry, a whole number or a simple fraction."""
         scale = scale_of_entries(self.element, self.before.shape) if self.before.ndim > 1 else None
         if scale is None:
-            return False
-        powers = (abs(Fraction(s)) ** degree for s in scale.ravel())
-        scaled = (
-            abs(v) * p.numerator / p.denominator for (v, _), p in zip(self._pairs(), powers, strict=True)
-        )
-        return all(
-            abs(abs(w) - v) <= SAME * (1 + abs(w)) for v, (_, w) in zip(scaled, self._pairs(), strict=True)
-        )
+            return None
+        sizes = [_decimal(abs(Fraction(s))) for s in scale.ravel()]
+        known = [(s, abs(v), abs(w)) for s, (v, w) in zip(sizes, self._pairs(), strict=True)]
+        telling = next((row for row in known if row[0] != 1 and row[1] and row[2]), None)
+        if telling is None:
+            return None
+        k = simple_degree(float((telling[2] / telling[1]).ln() / telling[0].ln()))
+        follows = all(abs(w - v * s ** _decimal(k)) <= SAME * (1 + w) for s, v, w in known)
+        return as_degree(k) if follows else None
 
     @property
     def flips(self) -> bool:
@@ -62,10 +74,20 @@ class Sample:
         before, after = (
             float(array.reshape(len(array), -1)[case, unit]) for array in (self.before, self.after)
         )
-        return Witness(self.weight, self.data, self.element, case, unit, before, after)
+        weight, data = (a * g for a, g in zip((self.point.weight, self.point.data), self.grown, strict=True))
+        return Witness(weight, data, self.element, case, unit, before, after)
 
     def _pairs(self) -> Any:
         return zip(self.before.ravel(), self.after.ravel(), strict=True)
+
+
+def _floats(values: np.ndarray) -> np.ndarray:
+    """The sizes of numbers of 50 digits; what is too large for a float is a large one."""
+    return np.nan_to_num(np.abs(values.ravel().astype(np.float64)), nan=np.inf, posinf=1e300)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def shapes(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -98,26 +120,65 @@ def element_at(
     return transform(rational_parameter(transform, shape, generator, simple))
 
 
+@functools.cache
+def _digits() -> Digits:
+    return Digits()
+
+
 def outputs_at(
-    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Mapping[fx.Node, float] | None = None
+    graph: Graph, weight: np.ndarray, data: np.ndarray, *, constants: Constants | None = None
 ) -> np.ndarray:
     """Return the outputs of a graph at a rational point, with 50 digits."""
-    digits = Digits()
-    exact = (objects(np.frompyfunc(digits.number, 1, 1)(array)) for array in (weight, data))
+    digits = _digits()
+    exact = (
+        array if isinstance(array.flat[0], Decimal) else objects(np.frompyfunc(digits.number, 1, 1)(array))
+        for array in (weight, data)
+    )
     return evaluate(graph, digits, *exact, constants=constants)
 
 
-def sample(
-    graph: Graph,
-    element: Any,
-    weight: np.ndarray,
-    data: np.ndarray,
-    *,
-    before: np.ndarray | None = None,
-    constants: Mapping[fx.Node, float] | None = None,
-) -> Sample:
-    """Return the outputs before and after an element acts; those before are taken if they are known."""
-    before = outputs_at(graph, weight, data, constants=constants) if before is None else before
-    return Sample(
-        weight, data, element, before, outputs_at(graph, *element(weight, data), constants=constants)
-    )
+@dataclass(eq=False)
+class Point:
+    """A rational point of a graph, with the outputs there that are known.
+
+    Attributes:
+        graph: the graph.
+        weight: fractions, shape (units, inputs).
+        data: fractions, shape (cases, inputs).
+    """
+
+    graph: Graph
+    weight: np.ndarray
+    data: np.ndarray
+    _known: dict[Any, np.ndarray] = field(default_factory=dict)
+
+    @functools.cached_property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weight and data with 50 digits."""
+        weight, data = (
+            objects(np.frompyfunc(_digits().number, 1, 1)(array)) for array in (self.weight, self.data)
+        )
+        return weight, data
+
+    def outputs(self, constants: Constants | None = None, grown: Any = (1, 1)) -> np.ndarray:
+        """Return the outputs, with other constants, and weight and data times two factors."""
+        names = [(node.name, k, tuple(v.flatten().tolist())) for (node, k), v in (constants or {}).items()]
+        key = (tuple(names), grown)
+        if key not in self._known:
+            self._known[key] = outputs_at(self.graph, *self._grown(grown), constants=constants)
+        return self._known[key]
+
+    def moved(self, element: Any, constants: Constants | None = None, grown: Any = (1, 1)) -> Sample:
+        """Return the outputs before and after an element acts."""
+        arrays = self._grown(grown)
+        try:
+            after = lifted_transform(element, _digits().number)(*arrays)
+        except TypeError:  # an action of one's own that computes with fractions
+            after = element(*(a * g for a, g in zip((self.weight, self.data), grown, strict=True)))
+        before = self.outputs(constants, grown)
+        return Sample(self, grown, element, before, outputs_at(self.graph, *after, constants=constants))
+
+    def _grown(self, grown: Any) -> tuple[np.ndarray, np.ndarray]:
+        factors = [_digits().number(g) for g in grown]
+        weight, data = (array if g == 1 else array * g for array, g in zip(self.arrays, factors, strict=True))
+        return weight, data

@@ -1,5 +1,6 @@
 """The symbolic graph engine: the layer's own operators on free symbols, at the size it was exported for."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ from sympy.polys.polyerrors import BasePolynomialError
 from normgeom.invariance._points import DEGREES, NotExact, Sizes, lifted_transform, scale_of_entries
 from normgeom.invariance.graph import engine
 from normgeom.invariance.graph.digits import NoValue, objects
-from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
-from normgeom.invariance.graph.evaluate import evaluate, refuse_unknown, size
+from normgeom.invariance.graph.eps_places import EpsPlace, eps_places, replaced, said
+from normgeom.invariance.graph.evaluate import Constants, evaluate, refuse_unknown, size
 from normgeom.invariance.graph.exported import Graph, NoGraph, export
 from normgeom.invariance.graph.samples import shapes
+from normgeom.invariance.graph.summed import FreeSums, up_to_summed
 from normgeom.invariance.graph.symbols import Symbols, TooMany
 from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
 from normgeom.layers import Layer
@@ -58,20 +60,19 @@ def _small(graph: Graph, layer: Layer, transform: Any) -> Graph:
 
 
 def _decide(layer: Layer, graph: Graph, transform: Any, generator: torch.Generator) -> dict[str, Any]:
-    """Return kind and evidence."""
+    """Return kind and evidence: where points show a change there is no identity to look for."""
+    points = engine.judge(layer, transform, generator=generator, graph=graph)
     setting = _Setting(graph, transform)
-    places = eps_places(graph) if engine.scales(setting.element) else []
-    if not any(places) or not setting.degree_is(0, {}):
-        bare = {p.node: 0.0 for p in places}
-        if setting.degree_is(0, bare):
-            return _identity(graph, places)
-        points = engine.judge(layer, transform, generator=generator, graph=graph)
-        if points.kind is not Kind.NOT_INVARIANT:
-            raise NoGraph("the two sides differ as expressions, which proves nothing")
-        degree = next((k for k in DEGREES if setting.degree_is(k, {}, signed=True)), None)
+    if points.kind is Kind.NOT_INVARIANT:
+        found = [k for k in DEGREES if k == points.degree and setting.degree_is(k, {}, signed=True)]
+        degree = found[0] if found else None
         flips = degree is not None and points.flips
         return {"kind": points.kind, "degree": degree, "flips": flips, "witness": points.witness}
-    return _identity(graph, [])
+    places = eps_places(graph) if engine.scales(setting.element) else []
+    places = [] if points.kind is Kind.INVARIANT else places
+    if setting.degree_is(0, replaced(places, 0.0)):
+        return _identity(graph, places)
+    raise NoGraph("the two sides differ as expressions, which proves nothing")
 
 
 def _identity(graph: Graph, places: list[EpsPlace]) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def _identity(graph: Graph, places: list[EpsPlace]) -> dict[str, Any]:
         text + (" at eps = 0" if places else ""), r"f(T(W, X)) = f(W, X)", "", weight[0], data[1], data[0]
     )
     kind = Kind.UP_TO_EPS if places else Kind.INVARIANT
-    return {"kind": kind, "proof": proof, "reason": "; ".join(dict.fromkeys(map(str, places)))}
+    return {"kind": kind, "proof": proof, "reason": said(places)}
 
 
 class _Setting:
@@ -104,7 +105,7 @@ class _Setting:
             )
         )
         self.element = self._element(transform, flat[len(free) :], moved)
-        self._found: dict[bool, Any] = {}
+        self._found: dict[Any, _Sides] = {}
 
     @staticmethod
     def _parameters(
@@ -128,30 +129,70 @@ class _Setting:
         array[:] = values
         return transform(array.reshape(shape) if shape else array[0])
 
-    def degree_is(self, degree: int, constants: dict[Any, float], *, signed: bool = False) -> bool:
+    def degree_is(self, degree: int, constants: Constants, *, signed: bool = False) -> bool:
         """Whether every output is multiplied by `|delta|^degree`, up to a sign if `signed`."""
-        key = bool(constants)
+        among = (self._summed, self._whole) if up_to_summed(self.graph) else (self._whole,)
+        return any(_follow(self._sides(of, constants), degree, signed) for of in among)
+
+    def _sides(self, of: Any, constants: Constants) -> "_Sides":
+        key = (of.__name__, bool(constants))
         if key not in self._found:
-            arrays = (self.weight, self.data), self.element(self.weight, self.data)
-            self._found[key] = [
-                evaluate(self.graph, self.symbols, *pair, constants=constants) for pair in arrays
-            ]
-        before, after = self._found[key]
-        scale = scale_of_entries(self.element, before.shape) if degree and before.ndim > 1 else None
-        if degree and (scale is None or not self.symbols.positive):
-            return False
-        factors = (
-            [self.symbols.number(1)] * before.size
-            if scale is None
-            else [self._power(s, degree) for s in scale.ravel()]
+            self._found[key] = of(constants)
+        return self._found[key]
+
+    def _whole(self, constants: Constants) -> "_Sides":
+        """The outputs in symbols of weight and data."""
+        moved = self.element(self.weight, self.data)
+        before, after = (
+            evaluate(self.graph, self.symbols, *pair, constants=constants)
+            for pair in ((self.weight, self.data), moved)
         )
-        rows = zip(before.ravel(), after.ravel(), factors, strict=True)
-        return all(self._same(v * f, w) or (signed and self._same(-v * f, w)) for v, w, f in rows)
+        return _Sides(self.symbols, before, after, self._scale(before.shape))
 
-    def _power(self, scale: Any, degree: int) -> Any:
-        """|delta|^degree as a polynomial."""
-        unit, _ = self.symbols.split(scale)
-        return (unit if degree > 0 else self.symbols.inverse(unit)) ** abs(degree)
+    def _summed(self, constants: Constants) -> "_Sides":
+        """The outputs in symbols of the summed inputs."""
+        part = up_to_summed(self.graph)
+        assert part is not None
+        moved = self.element(self.weight, self.data)
+        sums = FreeSums(
+            self.symbols, *(evaluate(part, self.symbols, *at) for at in ((self.weight, self.data), moved))
+        )
+        before, after = (
+            evaluate(
+                self.graph, sums.symbols, self.weight, self.data, constants=constants, known={part.output: y}
+            )
+            for y in (sums.before, sums.after)
+        )
+        units = self._scale(before.shape)
+        return _Sides(sums.symbols, before, after, None if units is None else [sums.scale(u) for u in units])
 
-    def _same(self, v: Any, w: Any) -> bool:
-        return not self.symbols.reduced(v - w)
+    def _scale(self, shape: tuple[int, ...]) -> list[Any] | None:
+        """|delta| for every entry of outputs, None if the action is no free scale of them."""
+        scale = scale_of_entries(self.element, shape) if self.symbols.positive and len(shape) > 1 else None
+        return None if scale is None else [self.symbols.split(s)[0] for s in scale.ravel()]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Outputs before and after an action in some symbols, with |delta| for every entry."""
+
+    symbols: Symbols
+    before: np.ndarray
+    after: np.ndarray
+    scale: list[Any] | None
+
+
+def _follow(sides: _Sides, degree: int, signed: bool) -> bool:
+    """Whether every output is multiplied by `|delta|^degree`, up to a sign if `signed`."""
+    symbols, scale = sides.symbols, sides.scale
+    if degree and scale is None:
+        return False
+    factors = [(s if degree > 0 else symbols.inverse(s)) ** abs(degree) for s in scale or ()] or [
+        symbols.number(1)
+    ] * sides.before.size
+    rows = zip(sides.before.ravel(), sides.after.ravel(), factors, strict=True)
+
+    def same(v: Any, w: Any) -> bool:
+        return not symbols.reduced(v - w)
+
+    return all(same(v * f, w) or (signed and same(-v * f, w)) for v, w, f in rows)

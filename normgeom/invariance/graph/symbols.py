@@ -31,6 +31,7 @@ class Symbols:
         gens, first = self.ring.gens, len(free) + len(positive)
         self.free = gens[: len(free)]
         self.positive = gens[len(free) : first]
+        self.first_positive = len(free)
         self._first, self._units, self._unused = len(free), len(positive), list(gens[first + len(positive) :])
         self._atoms: dict[Any, Any] = {}
         self._squares: dict[int, Any] = {}

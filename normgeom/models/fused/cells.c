@@ -14,6 +14,7 @@ typedef struct {
     int64_t segment_end[4];
     int64_t norm_input, norm_recurrent, norm_joint, norm_cell;
     int64_t summed_stride;      /* from step to step: cases * stack, or 0 if nothing is read again */
+    int64_t each_case;          /* 1 if the gradients of gains and biases are kept for each case, else 0 */
     double eps_input, eps_recurrent, eps_cell;
     /* (steps, cases, stack): products of the input, normalized in place if norm_input; W_h h, likewise */
     REAL *projected, *summed, *activated;
@@ -25,7 +26,7 @@ typedef struct {
     REAL *cell, *squashed;      /* (steps + 1, ...) and (steps, cases, units): c, tanh(LN(c)) */
     /* backward: gradients of the outputs (or null), carried from step to step, and of the products */
     REAL *grad_outputs, *grad_cells, *grad_hidden, *carried_cell, *grad_projected, *grad_summed;
-    /* summed over steps, kept for each case: (cases, stack), (cases, units) */
+    /* summed over steps: (cases, stack), (cases, units) with each_case, else one row for all cases */
     REAL *grad_gain_input, *grad_gain_recurrent, *grad_shift, *grad_shift_recurrent;
     REAL *grad_gain_cell, *grad_bias_cell;
     REAL *row;                  /* scratch, (stack) */
@@ -136,12 +137,12 @@ static void combine(const Layer *l, REAL *p, REAL *u, REAL *out, int64_t row) {
 }
 
 /* Both norms at once, where both products have one of their own. */
-static void both_backward(const Layer *l, const REAL *restrict d, const REAL *restrict e, int64_t b, int64_t row) {
+static void both_backward(const Layer *l, const REAL *restrict d, const REAL *restrict e, int64_t own, int64_t row) {
     int64_t stack = l->gates * l->units;
     const REAL *restrict u = l->summed + row * stack, *restrict p = l->projected + row * stack;
     const REAL *restrict gp = l->gain_input, *restrict gu = l->gain_recurrent;
     REAL *restrict out_u = l->grad_summed + row * stack, *restrict out_p = l->grad_projected + row * stack;
-    REAL *restrict gain_u = l->grad_gain_recurrent + b * stack, *restrict gain_p = l->grad_gain_input + b * stack;
+    REAL *restrict gain_u = l->grad_gain_recurrent + own * stack, *restrict gain_p = l->grad_gain_input + own * stack;
     for (int64_t s = 0, from = 0; s < l->segments; from = l->segment_end[s++]) {
         int64_t to = l->segment_end[s], at = row * l->segments + s;
         REAL sum_u = 0, along_u = 0, sum_p = 0, along_p = 0, size = (REAL)(to - from);
@@ -167,23 +168,23 @@ static void both_backward(const Layer *l, const REAL *restrict d, const REAL *re
 
 /* From the gradients of what the products became to those of the products. */
 static void products_backward(const Layer *l, const REAL *restrict from_input, const REAL *restrict from_recurrent,
-                              int64_t b, int64_t row) {
+                              int64_t own, int64_t row) {
     int64_t stack = l->gates * l->units;
     if (l->norm_input && l->norm_recurrent) {
-        both_backward(l, from_input, from_recurrent, b, row);
+        both_backward(l, from_input, from_recurrent, own, row);
         return;
     }
     const REAL *u = l->summed + row * stack, *p = l->projected + row * stack;
     REAL *out_u = l->grad_summed + row * stack, *out_p = l->grad_projected + row * stack;
     if (l->norm_recurrent || l->norm_joint)
         normalize_backward(l, from_recurrent, l->gain_recurrent, u, l->scale_recurrent + row * l->segments,
-                           l->grad_gain_recurrent + b * stack, out_u);
+                           l->grad_gain_recurrent + own * stack, out_u);
     else
         memcpy(out_u, from_recurrent, stack * sizeof(REAL));
     if (out_p == out_u) return;
     if (l->norm_input)
         normalize_backward(l, from_input, l->gain_input, p, l->scale_input + row * l->segments,
-                           l->grad_gain_input + b * stack, out_p);
+                           l->grad_gain_input + own * stack, out_p);
     else
         memcpy(out_p, from_input, stack * sizeof(REAL));
 }
@@ -202,15 +203,15 @@ void rnn_forward(const Layer *l, int64_t t) {
 void rnn_backward(const Layer *l, int64_t t) {
     int64_t H = l->units, B = l->cases;
     for (int64_t b = 0; b < B; b++) {
-        int64_t row = t * B + b;
+        int64_t row = t * B + b, own = b * l->each_case;
         const REAL *restrict h = l->hidden + (row + B) * H, *restrict carried = l->grad_hidden + b * H;
         const REAL *restrict given = l->grad_outputs ? l->grad_outputs + row * H : 0;
-        REAL *restrict d = l->row, *restrict shift = l->grad_shift + b * H;
+        REAL *restrict d = l->row, *restrict shift = l->grad_shift + own * H;
         for (int64_t j = 0; j < H; j++) {
             d[j] = (carried[j] + (given ? given[j] : 0)) * (1 - h[j] * h[j]);
             shift[j] += d[j];
         }
-        products_backward(l, d, d, b, row);
+        products_backward(l, d, d, own, row);
     }
 }
 
@@ -241,10 +242,10 @@ void lstm_forward(const Layer *l, int64_t t) {
 }
 
 /* The gradient of c through LN(c), in place: `d` holds that of the norm's output. */
-static void cell_norm_backward(const Layer *l, REAL *restrict d, const REAL *restrict c, int64_t b, int64_t row) {
+static void cell_norm_backward(const Layer *l, REAL *restrict d, const REAL *restrict c, int64_t own, int64_t row) {
     int64_t H = l->units;
     const REAL *restrict gain = l->gain_cell;
-    REAL *restrict grad_gain = l->grad_gain_cell + b * H, *restrict grad_bias = l->grad_bias_cell + b * H;
+    REAL *restrict grad_gain = l->grad_gain_cell + own * H, *restrict grad_bias = l->grad_bias_cell + own * H;
     REAL mean = l->mean_cell[row], inverse = l->scale_cell[row], sum = 0, along = 0;
 #pragma omp simd reduction(+ : sum, along)
     for (int64_t j = 0; j < H; j++) {
@@ -264,13 +265,13 @@ static void cell_norm_backward(const Layer *l, REAL *restrict d, const REAL *res
 void lstm_backward(const Layer *l, int64_t t) {
     int64_t H = l->units, B = l->cases, stack = 4 * H;
     for (int64_t b = 0; b < B; b++) {
-        int64_t row = t * B + b;
+        int64_t row = t * B + b, own = b * l->each_case;
         const REAL *restrict a = l->activated + row * stack, *restrict y = l->squashed + row * H;
         const REAL *restrict c = l->cell + (row + B) * H, *restrict before = l->cell + row * H;
         const REAL *restrict given = l->grad_outputs ? l->grad_outputs + row * H : 0;
         const REAL *restrict given_cell = l->grad_cells ? l->grad_cells + row * H : 0;
         REAL *restrict carried = l->grad_hidden + b * H, *restrict carried_cell = l->carried_cell + b * H;
-        REAL *restrict d = l->row, *restrict shift = l->grad_shift + b * stack;
+        REAL *restrict d = l->row, *restrict shift = l->grad_shift + own * stack;
         const REAL *restrict f = a, *restrict i = a + H, *restrict o = a + 2 * H, *restrict g = a + 3 * H;
         /* the last quarter of the row holds the gradient of c until the gates need it */
         REAL *restrict dc = l->row + stack;
@@ -280,7 +281,7 @@ void lstm_backward(const Layer *l, int64_t t) {
             d[2 * H + j] = carried[j] * y[j] * (o[j] * (1 - o[j]));
             dc[j] = carried[j] * o[j] * (1 - y[j] * y[j]);
         }
-        if (l->norm_cell) cell_norm_backward(l, dc, c, b, row);
+        if (l->norm_cell) cell_norm_backward(l, dc, c, own, row);
         for (int64_t j = 0; j < H; j++) dc[j] += carried_cell[j];
         if (given_cell)
             for (int64_t j = 0; j < H; j++) dc[j] += given_cell[j];
@@ -291,7 +292,7 @@ void lstm_backward(const Layer *l, int64_t t) {
             carried_cell[j] = dc[j] * f[j];
         }
         for (int64_t j = 0; j < stack; j++) shift[j] += d[j];
-        products_backward(l, d, d, b, row);
+        products_backward(l, d, d, own, row);
     }
 }
 
@@ -321,7 +322,7 @@ void gru_backward(const Layer *l, int64_t t) {
     int64_t H = l->units, B = l->cases, stack = 3 * H;
     const REAL *restrict gu = l->gain_recurrent + 2 * H, *restrict inner = l->shift_recurrent + 2 * H;
     for (int64_t b = 0; b < B; b++) {
-        int64_t row = t * B + b;
+        int64_t row = t * B + b, own = b * l->each_case;
         const REAL *restrict a = l->activated + row * stack, *restrict before = l->hidden + row * H;
         const REAL *restrict z = a, *restrict r = a + H, *restrict n = a + 2 * H;
         const REAL *restrict un = l->summed + row * stack + 2 * H;
@@ -339,11 +340,11 @@ void gru_backward(const Layer *l, int64_t t) {
             carried[j] *= 1 - z[j];
         }
         memcpy(e, d, 2 * H * sizeof(REAL));
-        REAL *restrict shift = l->grad_shift + b * stack, *restrict second = l->grad_shift_recurrent + b * stack;
+        REAL *restrict shift = l->grad_shift + own * stack, *restrict second = l->grad_shift_recurrent + own * stack;
         for (int64_t j = 0; j < stack; j++) {
             shift[j] += d[j];
             second[j] += e[j];
         }
-        products_backward(l, d, e, b, row);
+        products_backward(l, d, e, own, row);
     }
 }

@@ -9,7 +9,7 @@ import torch
 from normgeom.models.fused.buffers import Buffers
 
 _SIZES = ("units", "cases", "gates", "segments")
-_FLAGS = ("norm_input", "norm_recurrent", "norm_joint", "norm_cell", "summed_stride")
+_FLAGS = ("norm_input", "norm_recurrent", "norm_joint", "norm_cell", "summed_stride", "each_case")
 _EPS = ("eps_input", "eps_recurrent", "eps_cell")
 _VECTORS = ("gain_input", "gain_recurrent", "shift", "shift_recurrent", "gain_cell", "bias_cell")
 _POINTERS = (

@@ -41,7 +41,7 @@ def forward_pass(spec: Spec, given: Tensors, pool: Pool) -> Held:
         held.put(cell=_from(given["c"], take(steps + 1, cases, units)), squashed=take(steps, cases, units))
         held.put(scale_cell=take(steps, cases), mean_cell=take(steps, cases))
     held.put(**_vectors(spec, given, stack))
-    step, address, transposed = spec.forward, held.address, weight.t().contiguous()
+    step, address, transposed = spec.forward, held.address, weight.t()
     targets = summed.unbind(0) if kept else summed.unbind(0) * steps
     for t, (before, target) in enumerate(zip(held.tensors["hidden"].unbind(0), targets, strict=False)):
         torch.mm(before, transposed, out=target)
@@ -98,6 +98,7 @@ def backward_pass(
     summed = take(steps, cases, stack)
     held.put(grad_summed=summed)
     held.put(grad_projected=summed if spec.same_gradients else take(steps, cases, stack))
+    held.layer.each_case = any(given[name].ndim == 2 for name in wanted & _GRADIENTS.keys())
     carried = _zeros_and_given(spec, held, grads, given)
     step, address = spec.backward, held.address
     for t, sensitivity in zip(range(steps - 1, -1, -1), reversed(summed.unbind(0)), strict=True):
@@ -122,9 +123,11 @@ def _zeros_and_given(
         cells = None
     held.put(grad_outputs=outputs, grad_cells=cells, row=zeros(2 * stack))
     held.put(grad_hidden=zeros(cases, units), carried_cell=carried_cell)
+    # one row for all cases stays in the nearest cache
+    rows = cases if held.layer.each_case else 1
     stacked = ("grad_shift", "grad_shift_recurrent", "grad_gain_input", "grad_gain_recurrent")
-    held.put(**{name: zeros(cases, stack) for name in stacked})
-    held.put(grad_gain_cell=zeros(cases, units), grad_bias_cell=zeros(cases, units))
+    held.put(**{name: zeros(rows, stack) for name in stacked})
+    held.put(grad_gain_cell=zeros(rows, units), grad_bias_cell=zeros(rows, units))
     return held.tensors["grad_hidden"]
 
 

@@ -27,6 +27,18 @@ def name_actions(layout: Layout, algebra: Algebra, picked: Independent) -> list[
     return [described for one in found if (described := _new(one, algebra, picked)) is not None]
 
 
+def name_block_actions(layout: Layout, algebra: Algebra, picked: Independent) -> list[Described]:
+    """Return the same for blocks of rows of a parameter, such as queries above keys."""
+    entries, fields = mixing_family(layout)
+    mixed = [
+        [(*e, int(w)) for e, w in zip(entries, ws.tolist(), strict=True) if w]
+        for ws in _inside(algebra, fields)
+    ]
+    if all(_key(one) for one in mixed):
+        return []
+    return [one for split in layout.in_blocks() for one in name_actions(split, algebra, picked)]
+
+
 def mixing_family(layout: Layout) -> tuple[list[tuple[str, int, int, int]], Tensor]:
     """Return all fields that add one index of an axis to another: what they are, and (k, p, p + 1)."""
     entries = [

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from normgeom.symmetry.discovery.actions import mixing_family, name_actions
+from normgeom.symmetry.discovery.actions import mixing_family, name_actions, name_block_actions
 from normgeom.symmetry.discovery.algebra import Algebra
 from normgeom.symmetry.discovery.centres import name_centred_scales
 from normgeom.symmetry.discovery.layout import Described, Layout
@@ -16,7 +16,7 @@ def describe(layout: Layout, algebra: Algebra) -> list[Described]:
     """Return fields that span the algebra: shifts, actions, scales, then those without a name."""
     picked = Independent(len(algebra.rest))
     found = name_shifts(layout, algebra)
-    for name in (name_actions, name_scales, name_centred_scales, _linear, _affine):
+    for name in (name_actions, name_block_actions, name_scales, name_centred_scales, _linear, _affine):
         if picked.rank < len(algebra.rest):
             found += name(layout, algebra, picked)
     return found

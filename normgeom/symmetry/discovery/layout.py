@@ -54,6 +54,19 @@ class Layout:
             start += math.prod(shape)
         raise KeyError(name)
 
+    def in_blocks(self) -> Iterator["Layout"]:
+        """Yield layouts of the same vector with the rows of one parameter in blocks of 2 or more."""
+        for name, shape in self.shapes.items():
+            rows = shape[0] if shape else 0
+            for count in (n for n in range(2, rows // 2 + 1) if rows % n == 0):
+                each = rows // count
+                blocks = {
+                    f"{name}[{listed(range(k * each, (k + 1) * each))}]": (each, *shape[1:])
+                    for k in range(count)
+                }
+                pairs = [(blocks if other == name else {other: own}) for other, own in self.shapes.items()]
+                yield Layout({other: own for part in pairs for other, own in part.items()})
+
     def direction(self, name: str, axis: int | None = None, index: int = 0) -> Tensor:
         """Return ones at the entries of a parameter, or at one index along an axis, and zeros elsewhere."""
         vector = torch.zeros(self.size, dtype=torch.float64)
@@ -119,7 +132,9 @@ class Layout:
 
 def symbol(name: str) -> str:
     """Return a parameter's name as a formula has it."""
-    return name if len(name) == 1 else rf"\mathrm{{{name}}}".replace("_", r"\_")
+    name, bracket, rows = name.partition("[")
+    letters = name if len(name) == 1 else rf"\mathrm{{{name}}}".replace("_", r"\_")
+    return f"{letters}_{{{rows.rstrip(']').replace('–', '--')}}}" if bracket else letters
 
 
 def listed(indices: Sequence[int]) -> str:

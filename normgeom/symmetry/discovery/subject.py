@@ -157,8 +157,8 @@ class Subject:
 
 
 def _scale(vector: Tensor, outputs: Tensor) -> float:
-    """The factor that makes a derivative relative."""
-    return float(vector.norm() / outputs.norm().clamp_min(torch.finfo(outputs.dtype).tiny))
+    """The factor that makes a derivative relative; 1 where all outputs are 0, as all derivatives are."""
+    return float(vector.norm() / outputs.norm()) if bool(outputs.any()) else 1.0
 
 
 def change(after: Tensor, before: Tensor) -> float:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import normgeom as ng
+from normgeom.invariance.graph import export, kept
 from normgeom.invariance.verdict import EnginesDisagree, Verdict, settle
 
 Kind = ng.Kind
@@ -104,3 +105,42 @@ def test_statistics_are_blamed_only_where_there_are_some(engine, told):
     with pytest.raises(EnginesDisagree) as raised:
         settle(said)
     assert ("statistics()" in str(raised.value)) is told
+
+
+@pytest.mark.parametrize("count", [5, 7, 40])
+def test_every_constant_is_tried_however_many_there_are(count):
+    """The law is another one in a window at the smallest of them; larger ones do not hide it."""
+
+    def many(summed):
+        scaled = summed / summed.norm(dim=1, keepdim=True)
+        for bound in 10.0 ** torch.linspace(4, 9, count, dtype=summed.dtype):
+            scaled = torch.where(summed.norm() > bound, scaled * 1.0, scaled)
+        window = (summed.norm() > 1e-3) & (summed.norm() < 1e-2)
+        return torch.where(window, summed, scaled)
+
+    (verdict,) = ng.check(on_sums(many), [ng.WeightMatrixRescale], engines=["graph", "numeric"])
+    assert verdict.kind is Kind.NOT_INVARIANT
+    assert {"graph", "numeric"} == set(verdict.engines)
+
+
+def test_the_layer_is_exported_once_for_several_checks(monkeypatch):
+    layer = ng.as_layer(nn.LayerNorm(5))
+    graphs = kept.Graphs(layer)
+    exports = []
+    monkeypatch.setattr(kept, "export", lambda *at: exports.append(at) or export(*at))
+    rows = [ng.check(layer, [action], graphs=graphs) for action in ng.TABLE_1]
+    assert len(exports) == 1
+    assert [row.holds[0] for row in rows] == list(ng.check(layer).holds)
+
+
+def test_graphs_of_another_layer_are_refused():
+    other = kept.Graphs(ng.as_layer(nn.LayerNorm(5)))
+    with pytest.raises(ValueError, match=r"graphs must be those of .* checked, RMSNorm; got LayerNorm"):
+        ng.check(nn.RMSNorm(5), graphs=other)
+
+
+def test_a_constant_near_the_largest_number_is_no_scale_of_a_point():
+    def huge(summed):
+        return layer_norm(summed).clamp(max=1e308)
+
+    assert kinds(on_sums(huge), ng.CaseRescale) == [Kind.UP_TO_EPS]

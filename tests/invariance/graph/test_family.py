@@ -58,8 +58,10 @@ def test_what_rules_alone_prove(name):
     assert sum(verdict.holds for verdict in found) == PROVED[name]
 
 
-SYMBOLIC = ("RMSNorm", "BatchNorm1d eval", "weight norm", "softmax", "cosine", "outside_the_root",
-            "filter_response", "mean_size", "standardized", "variance_not_deviation")  # fmt: skip
+SYMBOLIC = (
+    "RMSNorm", "LayerNorm", "GroupNorm", "InstanceNorm2d", "BatchNorm1d eval", "weight norm", "softmax",
+    "cosine", "outside_the_root", "filter_response", "mean_size", "standardized", "variance_not_deviation",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SYMBOLIC)

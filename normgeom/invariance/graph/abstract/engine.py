@@ -12,13 +12,16 @@ import numpy as np
 import torch
 
 from normgeom._actions import Recenter, Rescale
+from normgeom.invariance._points import as_degree
+from normgeom.invariance.branches import branches
 from normgeom.invariance.graph.abstract.axes import fresh
 from normgeom.invariance.graph.abstract.forms import DELTA, SHIFT, UNCHANGED, Form, Scaled, Shifted, Unknown
 from normgeom.invariance.graph.abstract.interpret import Answer, interpret
-from normgeom.invariance.graph.exported import Graph, NoGraph
+from normgeom.invariance.graph.eps_places import said
+from normgeom.invariance.graph.exported import FAILURES, Graph, NoGraph
 from normgeom.invariance.graph.samples import shapes
 from normgeom.invariance.measure import size_of_summed_inputs
-from normgeom.invariance.verdict import Kind, Proof, Verdict, subject
+from normgeom.invariance.verdict import MAY_BE_NOTHING, Kind, Proof, Verdict, law, subject
 from normgeom.layers import Layer
 
 AXES = {"units": [0], "cases": [0]}
@@ -44,11 +47,12 @@ def judge(
         reason = f"abstract: {about['transform']} is not one of normgeom's actions"
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
     answers = [_answer_to(graph, step) for step in steps]
+    branches_at = _branches(layer, graph)
     if _constant(layer, graph):
         reason = f"abstract: the outputs of {layer.name} are constant at this size"
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
     if all(answer.form == UNCHANGED for answer in answers):
-        return Verdict(**(_invariant(graph, answers) | about))
+        return Verdict(**(_invariant(graph, answers, branches_at) | about))
     if transform is steps[0] and isinstance(transform, type) and isinstance(answers[0].form, Scaled):
         return Verdict(**(_scaled(transform, answers[0]) | about))
     reason = "; ".join(filter(None, map(_why, answers)))
@@ -95,17 +99,33 @@ def form_of(action: Any, shape: tuple[int, ...], signed: bool) -> Form:
     return Scaled(Fraction(1), signed, along, DELTA) if action.sign else Shifted(SHIFT, along)
 
 
-def _invariant(graph: Graph, answers: list[Answer]) -> dict[str, Any]:
+def _branches(layer: Layer, graph: Graph) -> tuple[str, ...]:
+    """The lines of the layer's code that compare sizes: at another size its graph may be another."""
+    if "branches" not in graph.found:
+        point = [torch.ones(s, dtype=torch.float64) for s in shapes(graph)]
+        try:
+            graph.found["branches"] = branches(layer, *point)
+        except FAILURES:
+            graph.found["branches"] = ()
+    return graph.found["branches"]
+
+
+def _invariant(graph: Graph, answers: list[Answer], branches_at: tuple[str, ...]) -> dict[str, Any]:
     """The verdict on unchanged outputs: up to eps where one meets what is scaled."""
-    places = "; ".join(dict.fromkeys(str(place) for answer in answers for place in answer.met))
+    places = said(place for answer in answers for place in answer.met)
     count = sum(node not in graph.inputs for node in graph.needed)
     text = f"by the rules of its {count} operators the outputs do not change" + (
         " at eps = 0" if places else ""
     )
     sizes, how = (0, 0, 0), "every size"
-    if any(answer.single for answer in answers):
+    if branches_at or any(answer.single for answer in answers):
         weight, data = shapes(graph)
-        sizes, how = (weight[0], data[1], data[0]), "this size, since it has an axis of size 1"
+        why = (
+            f"the code compares sizes at {', '.join(branches_at)}"
+            if branches_at
+            else "it has an axis of size 1"
+        )
+        sizes, how = (weight[0], data[1], data[0]), f"this size, since {why}"
     proof = Proof(text, r"f(T(W, X)) = f(W, X)", "", *sizes, how=how)
     return {"kind": Kind.UP_TO_EPS if places else Kind.INVARIANT, "proof": proof, "reason": places}
 
@@ -130,7 +150,10 @@ def _scaled(transform: Any, answer: Answer) -> dict[str, Any]:
     lawful = form.label == DELTA and form.along == fresh(
         answer.shape, [a for a in outer if a < len(answer.shape)]
     )
-    degree = int(form.power) if lawful and form.power.denominator == 1 and not answer.met else None
+    if lawful and form.power and answer.met:
+        bare = f"at eps = 0 the outputs are {law(as_degree(form.power), form.odd)}"
+        return {"kind": Kind.NOT_INVARIANT, "reason": bare}
+    degree = as_degree(form.power) if lawful and not answer.met else None
     return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": degree is not None and form.odd}
 
 
@@ -138,4 +161,6 @@ def _why(answer: Answer) -> str:
     """Where the law of an action is lost."""
     if isinstance(answer.form, Unknown):
         return f"its law is lost at {answer.form.why}"
-    return "" if answer.form == UNCHANGED else "the outputs are moved by an amount that may be 0"
+    if answer.form == UNCHANGED:
+        return ""
+    return f"the outputs are moved, {answer.still_moved}{MAY_BE_NOTHING}"

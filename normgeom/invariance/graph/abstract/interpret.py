@@ -14,6 +14,8 @@ from normgeom.invariance.graph.eps_places import EpsPlace, eps_places
 from normgeom.invariance.graph.exported import Graph, describe, operator
 
 REDUCES = ("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.linalg_vector_norm")
+SUMS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.convolution")
+ALONE = ("aten.add", "aten.sub", "aten.clamp", "aten.clamp_min", "aten.maximum")
 KEEPS_SINGLE = ("aten.unsqueeze", "getitem")
 COMPARES = tuple(f"aten.{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne"))
 
@@ -26,6 +28,7 @@ class Answer:
     shape: tuple[int, ...]
     met: list[EpsPlace] = field(default_factory=list)
     single: bool = False
+    still_moved: str = ""
 
 
 def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
@@ -46,19 +49,34 @@ def interpret(graph: Graph, weight: Form, data: Form) -> Answer:
             continue
         structure = pytree.tree_map_only(fx.Node, keys.__getitem__, (node.args, dict(node.kwargs)))
         keys[node] = ("node", numbered.setdefault((str(node.target), repr(structure)), len(numbered)))
-        if node in places and _adds_eps_alone(node) and _scaled(first := forms[node.all_input_nodes[0]]):
+        if node in places and _adds_eps_alone(places[node]) and _grows(first := forms[places[node].source]):
             met.append(places[node])
             forms[node] = first
         else:
             forms[node] = _answer(node, forms, keys)
     single = any(_meets_single(node, graph) and forms[node] != UNCHANGED for node in graph.needed)
-    return Answer(forms[graph.output], _shape(graph.output), met, single)
+    return Answer(forms[graph.output], _shape(graph.output), met, single, _still_moved(graph, forms))
 
 
-def _adds_eps_alone(node: fx.Node) -> bool:
-    """Whether a node does no more than add an eps or bound by one: no factor, no upper bound, no new axes."""
-    alone = all(bound is None for bound in node.args[2:]) and not node.kwargs
-    return alone and _shape(node) == _shape(node.all_input_nodes[0])
+def _still_moved(graph: Graph, forms: dict[fx.Node, Any]) -> str:
+    """The last operator that could have taken the action away and has not, else the one that passes it on."""
+
+    def moving(node: fx.Node) -> list[fx.Node]:
+        return [source for source in node.all_input_nodes if forms[source] != UNCHANGED]
+
+    moved = [node for node in graph.needed if node not in graph.inputs and forms[node] != UNCHANGED]
+    meeting = [node for node in moved if len(set(moving(node))) > 1]
+    summing = [node for node in moved if operator(node) in SUMS and moving(node)]
+    how = "and stay so after" if meeting else "and nothing takes that away after"
+    last = (meeting or summing or moved)[-1:]
+    return f"{how} {describe(last[0])}" if last else "as they come"
+
+
+def _adds_eps_alone(p: EpsPlace) -> bool:
+    """Whether a node does no more than add an eps or bound by one: no upper bound, no new axes."""
+    if p.source is None or operator(p.node) not in ALONE:
+        return False
+    return all(bound is None for bound in p.node.args[2:]) and _shape(p.node) == _shape(p.source)
 
 
 def _meets_single(node: fx.Node, graph: Graph) -> bool:
@@ -75,8 +93,9 @@ def _meets_single(node: fx.Node, graph: Graph) -> bool:
     )
 
 
-def _scaled(form: Any) -> bool:
-    return isinstance(form, Scaled) and form != UNCHANGED
+def _grows(form: Any) -> bool:
+    """Whether a tensor grows with the scale, so that an eps added to it matters less and less."""
+    return isinstance(form, Scaled) and form.power > 0
 
 
 def _answer(node: fx.Node, forms: dict[fx.Node, Any], keys: dict[fx.Node, Any]) -> Any:
