@@ -126,7 +126,7 @@ def explain_units(by: str, companions: Mapping[str, int]) -> str:
     """Return the end of a sentence: what can have a factor of its own, and what goes along with it."""
     if by == "whole":
         return ""
-    along = f" if {_and(list(companions))}, free as a whole, goes along" if companions else ""
+    along = f", together with {_and(list(companions))}, free as a whole" if companions else ""
     return f"; every {by} can have a factor of its own{along}"
 
 

@@ -34,7 +34,8 @@ def rounding_tolerance(probe: Probe, wanted: list[Tensor]) -> float:
     if _SAFETY * noise > _LARGEST_TOLERANCE:
         raise ValueError(
             "the outputs must be more than rounding; a rounding of the parameters changes the outputs "
-            f"by {noise:.1e} of their size. Give another batch, or `select` other outputs."
+            f"by {noise:.1e} of their size, in the type in which the model runs, which rounds at "
+            f"{probe.unit:.0e}. Give another batch, `select` other outputs, or let it run in float64."
         )
     return _SAFETY * max(noise, 8 * probe.unit)
 

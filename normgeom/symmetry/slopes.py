@@ -7,8 +7,8 @@ along shifts. As many rows as blocks, and a few more, determine the null space o
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from normgeom.symmetry.carried import as_matrix, weights_of_biases
 from normgeom.symmetry.differences import GradientCheck
 from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at, plan
+from normgeom.symmetry.part_slopes import PartSlopes, Terms, as_array
 from normgeom.symmetry.partitions import SHIFTS, Move, Partition
 from normgeom.symmetry.probe import Probe
 from normgeom.symmetry.span import Span
@@ -24,14 +25,6 @@ from normgeom.symmetry.unitwise import UnitSlopes, unit_slopes
 
 _POINTS_WITH_FIELDS = 2
 _ROWS = ("radial", "radial_detailed", "lengths", "reach")
-
-
-@dataclass
-class PartSlopes:
-    """For each part of a partition the largest slope along a move, relative to its gradient, over rows."""
-
-    slopes: dict[Move, np.ndarray] = field(default_factory=dict)
-    reach: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass
@@ -68,36 +61,6 @@ class Slopes:
         slope = self.last_radial[:, k]
         change = (self.sketch.apply(moved) - self.sketch.apply(wanted))[: len(slope)]
         return float(change @ slope / max(slope @ slope, 1e-300))
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """A tensor's gradient, and inner products of both along all axes but one, which partitions sum up.
-
-    Attributes:
-        slope: the gradient.
-        products: by axis, `(value · slope, slope · slope, value · value)` for every index.
-    """
-
-    slope: Tensor
-    products: Mapping[int, tuple[Tensor, Tensor, Tensor]]
-
-    @classmethod
-    def of(cls, value: Tensor, slope: Tensor, axes: Collection[int]) -> "_Terms":
-        pairs = ((value, slope), (slope, slope), (value, value))
-        found: dict[int, list[Tensor]] = {axis: [] for axis in axes}
-        for one, other in pairs:
-            product = one * other
-            for axis in axes:
-                rest = [k for k in range(product.ndim) if k != axis]
-                found[axis].append(product.sum(rest) if rest else product)
-        return cls(slope, {axis: (a, b, c) for axis, (a, b, c) in found.items()})
-
-    def of_parts(self, part: Partition) -> Iterator[Tensor]:
-        """The three inner products of every part."""
-        view = part.view
-        for product in self.products[view.axis]:
-            yield product[view.start : view.stop].reshape(view.parts, view.rows).sum(1)
 
 
 class Collector:
@@ -159,7 +122,7 @@ class Collector:
                 if k in self._weights:
                     weight = self.blocks[self._weights[k]]
                     carried = as_matrix(weight, values[weight.view.parameter]).T @ slope
-                    self.fields[k].setdefault(Move.CARRIED, []).append(_array(carried))
+                    self.fields[k].setdefault(Move.CARRIED, []).append(as_array(carried))
         for name, row in rows.items():
             if row:
                 self.rows[name].append(row)
@@ -172,9 +135,9 @@ class Collector:
         for name, parts in self.parts_of.items():
             found, value = gradient[name], values[name]
             slope = torch.zeros_like(value) if found is None else found
-            terms = _Terms.of(value, slope, {part.view.axis for part in parts})
+            terms = Terms.of(value, slope, {part.view.axis for part in parts})
             for part in parts:
-                self._add_parts(part, terms)
+                self.parts[part].add(part, terms)
 
     def _add_units(self, values: Mapping[str, Tensor], gradient: Mapping[str, Tensor | None]) -> None:
         for block in self.blocks:
@@ -187,26 +150,9 @@ class Collector:
         for move in SHIFTS:
             axes = block.constant_axes(move)
             if axes:
-                self.fields[k].setdefault(move, []).append(_array(slope.sum(axes).flatten()))
+                self.fields[k].setdefault(move, []).append(as_array(slope.sum(axes).flatten()))
         if len(block.view.shape) == 1:
-            self.fields[k].setdefault(Move.ANY, []).append(_array(slope.flatten()))
-
-    def _add_parts(self, part: Partition, terms: "_Terms") -> None:
-        found, slope = self.parts[part], part.fold(terms.slope)
-        radial, slope_squared, value_squared = terms.of_parts(part)
-        lengths = slope_squared.sqrt()
-        reach = value_squared.sqrt() * lengths
-        found.reach = np.maximum(found.reach, _array(reach)) if len(found.reach) else _array(reach)
-        sizes = {Move.SCALE: radial.abs() / reach.clamp_min(1e-300)}
-        for move in SHIFTS:
-            axes = part.constant_axes(move)
-            if axes:
-                length = math.sqrt(math.prod(slope.shape[k] for k in axes)) * lengths
-                summed = slope.sum(axes, keepdim=True).flatten(1).abs().amax(1)
-                sizes[move] = summed / length.clamp_min(1e-300)
-        for move, size in sizes.items():
-            before = found.slopes.get(move)
-            found.slopes[move] = _array(size) if before is None else np.maximum(before, _array(size))
+            self.fields[k].setdefault(Move.ANY, []).append(as_array(slope.flatten()))
 
     def is_saturated(self) -> bool:
         """Return whether a few rows of radial slopes have added nothing to their rank."""
@@ -233,10 +179,6 @@ def _product(one: Tensor, other: Tensor) -> float:
     if one.is_contiguous() and other.is_contiguous():
         return float(torch.vdot(one.view(-1), other.view(-1)))
     return float((one * other).sum())
-
-
-def _array(values: Tensor) -> np.ndarray:
-    return values.cpu().double().numpy()
 
 
 def measure_slopes(
