@@ -38,7 +38,9 @@ class ModuleLayer:
         found = [part.eps for part in _with_eps(self.module)]
         return max(
             (
-                torch.finfo(torch.float64).eps if e is None else float(torch.as_tensor(e).detach())
+                torch.finfo(torch.float64).eps
+                if e is None
+                else float(torch.as_tensor(e, dtype=torch.float64).detach())
                 for e in found
             ),
             default=0.0,
