@@ -29,6 +29,16 @@ def shifted(weight, data):
     return a - a.mean(1, keepdim=True)
 
 
+def unbiased(weight, data):
+    a = data @ weight.T
+    return (a - a.mean(1, keepdim=True)) / (a.var(1, keepdim=True) + 1e-5).sqrt()
+
+
+def detached(weight, data):
+    a = data @ weight.T
+    return a / (a.square().mean(1, keepdim=True) + 1e-5).sqrt().detach()
+
+
 norm = ng.RMSNorm()
 
 
@@ -73,6 +83,15 @@ def test_one_row_of_latex(folder, normgeom):
     code, out, _ = normgeom("check", "my_layers:norm", "--latex")
     assert code == 0
     assert out.strip() == r"RMSNorm & Invariant & No & No & Invariant & No & Invariant \\"
+
+
+def test_what_the_row_hides_is_printed(folder, normgeom):
+    said = "the outputs have variance (n - 1)/n over the 5 units"
+    assert f"Note: {said}" in normgeom("check", "my_layers:unbiased")[1]
+    assert said in json.loads(normgeom("check", "my_layers:unbiased", "--json")[1])["remarks"][0]
+    _, out, _ = normgeom("check", "my_layers:detached")
+    assert "the gradient identity fails" in out
+    assert "(detached at my_layers.py:35)" in out
 
 
 def test_claims_serve_in_ci(folder, normgeom):

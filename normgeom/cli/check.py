@@ -113,6 +113,7 @@ def _as_dict(
         "layer": row.layer,
         "cells": [verdict.as_row() for verdict in row],
         "eps": [vars(one) for one in broken],
+        "remarks": list(row.remarks),
         "advice": advice(row),
         "differences": {other.layer: _differences(row, other) for other in others},
         "claims_that_fail": wrong,
@@ -138,6 +139,8 @@ def _print(
         differences = _differences(row, other)
         say(f"Against {other.layer}: {'; '.join(differences) or 'the same row'}.\n")
     say("\n\n".join(str(verdict) for verdict in row))
+    for remark in row.remarks:
+        say(f"\nNote: {remark}.")
     if broken:
         say("\nWhat doubling changes with this layer's eps, where the summed inputs have the size")
         header = ["", *(f"{size:g}" for size in broken[0].sizes)]

@@ -108,7 +108,8 @@ def _decide(
     worst = max(measured, key=_badness)
     if not math.isfinite(worst.error):
         return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
-    if all(m.within for m in measured) and not broken_near_eps(layer, measured, generator, seen):
+    unmoved = all(m.within or _rounded(layer, m, generator, seen) for m in measured)
+    if unmoved and not broken_near_eps(layer, measured, generator, seen):
         return {"kind": Kind.INVARIANT}
     if explained_by_eps(layer, measured, generator, seen):
         most = max(measured, key=lambda m: m.error)
@@ -126,6 +127,12 @@ def _decide(
         return {"kind": Kind.UNDECIDED, "reason": reason}
     degree, flips = _law(measured)
     return {"kind": Kind.NOT_INVARIANT, "degree": degree, "flips": flips, "witness": worst.witness()}
+
+
+def _rounded(layer: Layer, m: Measurement, generator: torch.Generator, seen: Layer | None) -> bool:
+    """Whether a change just beyond the tolerance is what the layer's own arithmetic rounds, as measured."""
+    near = m.weight.dtype == torch.float64 and _badness(m) < UNCLEAR
+    return near and is_own_rounding(layer, m, generator) and not only_signs(layer, m, generator, seen)
 
 
 def _broken_at(m: Measurement) -> dict[str, Any]:

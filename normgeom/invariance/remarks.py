@@ -14,6 +14,7 @@ from normgeom.layers import Layer, ModuleLayer, NormLayer, OnSummedInputs
 
 GAP = 1e-2  # a backward pass that is not the derivative is off by a good part of it
 SAME = 1e-6
+STEP = 1e-3
 FAILED = (RuntimeError, TypeError, ValueError)
 
 Point = tuple[torch.Tensor, torch.Tensor]
@@ -31,7 +32,12 @@ def remarks(layer: Layer, seen: Graph | NoGraph | None, shapes: Shapes) -> tuple
     if isinstance(layer, NormLayer):
         return ()
     point = point_of(shapes)
-    found = (of_sizes(layer, point), _of_writing(layer, point, seen), _of_scale(layer, point, seen))
+    found = (
+        of_sizes(layer, point),
+        _of_no_gradient(layer, point),
+        _of_writing(layer, point, seen),
+        _of_scale(layer, point, seen),
+    )
     return tuple(filter(None, found))
 
 
@@ -69,6 +75,19 @@ def of_sizes(layer: Layer, point: Point) -> str:
         return ""
     compared = f"the code compares sizes ({', '.join(lines)}): what is said holds at the sizes of this check"
     return compared if lines else ""
+
+
+def _of_no_gradient(layer: Layer, point: Point) -> str:
+    """Say that the outputs carry no gradient although they change with weight and data."""
+    weight, data = (array.clone().requires_grad_() for array in point)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            outputs = layer(weight, data)
+        moved = evaluate(layer, *(array + STEP * array.roll(1, 0) for array in point))
+    except FAILED:
+        return ""
+    still = outputs.requires_grad or bool(torch.isclose(moved, outputs, rtol=0.0, atol=STEP**2).all())
+    return "" if still else "the outputs carry no gradient, although they change with weight and data"
 
 
 def _of_writing(layer: Layer, point: Point, seen: Graph | NoGraph | None) -> str:

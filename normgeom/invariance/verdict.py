@@ -200,7 +200,8 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
     if no_function := [v for v in verdicts if v.reason.endswith(NOT_A_FUNCTION)]:
         return no_function[0]
     decided = [v for v in verdicts if v.kind is not Kind.UNDECIDED]
-    reasons = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
+    given = list(dict.fromkeys(v.reason for v in verdicts if v.reason))
+    reasons = "; ".join(r for r in given if not any(r in other for other in given if other != r))
     if not decided:
         return dataclasses.replace(verdicts[0], reason=reasons)
     if any(v.witness for v in decided):

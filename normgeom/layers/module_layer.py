@@ -37,7 +37,15 @@ class ModuleLayer:
     def eps(self) -> float:
         """The largest `eps` of the module and its parts; None is float64's machine epsilon (`nn.RMSNorm`)."""
         found = [part.eps for part in _with_eps(self.module)]
-        return max((torch.finfo(torch.float64).eps if e is None else float(e) for e in found), default=0.0)
+        return max(
+            (
+                torch.finfo(torch.float64).eps
+                if e is None
+                else float(torch.as_tensor(e, dtype=torch.float64).detach())
+                for e in found
+            ),
+            default=0.0,
+        )
 
     def in_type(self: Own, dtype: torch.dtype) -> Own:
         """Return the layer with the eps that it has in this type, where that depends on the type.

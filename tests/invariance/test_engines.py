@@ -19,9 +19,20 @@ def judge(engine, layer, action, seed=0):
 @every_engine
 @pytest.mark.parametrize(("name", "action"), NAMED, ids=lambda v: getattr(v, "__name__", v))
 def test_every_cell_on_every_engine(engine, name, action):
+    """SEM-15: the paper's rows and RMS norm's, at eps = 0, for scales > 0 and statistics of the data."""
     verdict = judge(engine, getattr(ng, name), action)
     assert verdict.holds == TABLE_1[name][ng.TABLE_1.index(action)]
     assert verdict.kind in (ng.Kind.INVARIANT, ng.Kind.NOT_INVARIANT)
+
+
+@every_engine
+@pytest.mark.parametrize("name", ["BatchNorm", "WeightNorm", "LayerNorm", "RMSNorm"])
+def test_one_shift_of_all_inputs_of_a_case_is_no_invariance(engine, name):
+    """SEM-15: it is none of any method, unless the rows of W sum alike."""
+    assert judge(engine, getattr(ng, name), ng.CaseRecenter).kind is ng.Kind.NOT_INVARIANT
+    weight = torch.tensor([[1.0, 2.0, 0.0], [0.0, 2.5, 0.5], [4.0, -2.0, 1.0]])
+    (alike,) = ng.check(getattr(ng, name), [ng.CaseRecenter], engines=["numeric"], weight=weight.double())
+    assert alike.holds == (name == "LayerNorm")
 
 
 @pytest.mark.parametrize(("name", "action"), NAMED, ids=lambda v: getattr(v, "__name__", v))

@@ -84,8 +84,7 @@ def _on(held: Any, device: torch.device) -> Any:
 
 
 def with_hidden_eps(layer: Layer, graph: Graph | NoGraph | None) -> GraphLayer | None:
-    """Return the graph as a layer if it shows an eps that the layer does not tell, else None."""
+    """Return the graph as a layer if it shows an eps, whatever the layer tells, else None."""
     if not isinstance(graph, Graph):
         return None
-    found = {place.value for place in eps_places(graph)}
-    return GraphLayer(layer, graph) if found - {layer.eps} else None
+    return GraphLayer(layer, graph) if eps_places(graph) else None

@@ -63,7 +63,8 @@ class EpsPlace:
         """The eps with its place, `+ eps (1e-05), my_norm.py:14`."""
         what = "bound by eps" if self.bounds else "+ eps"
         outside = ", outside the root" if not self.bounds and is_root(self.source) else ""
-        return f"{what} ({self.value:.6g}), {place(self.node)}{outside}"
+        where = ", ".join(filter(None, [f"{what} ({self.value:.6g})", place(self.node)]))
+        return where + outside
 
 
 def said(places: Iterable[EpsPlace]) -> str:

@@ -220,7 +220,12 @@ def _declared_eps(layer: Layer) -> frozenset[float]:
     """The eps that a layer tells, and those that its parts have as attributes."""
     parts = list(layer.module.modules()) if isinstance(layer, ModuleLayer) else []
     told = [layer.eps, *(getattr(part, "eps", None) for part in parts)]
-    return frozenset(float(eps) for eps in told if isinstance(eps, int | float | torch.Tensor))
+    numbers = (
+        torch.as_tensor(eps, dtype=torch.float64).detach()
+        for eps in told
+        if isinstance(eps, int | float | torch.Tensor)
+    )
+    return frozenset(float(number) for number in numbers if number.numel() == 1)
 
 
 def _flat(name: str) -> str:

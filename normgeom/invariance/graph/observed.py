@@ -48,7 +48,7 @@ def observed(graph: Graph, nodes: list[fx.Node]) -> dict[fx.Node, torch.Tensor]:
                 recorder = _Recorder(graph, {node.name for node in nodes})
                 recorder.run(*[given[v] if isinstance(v, str) else v for v in graph.inputs.values()])
                 for node in nodes:
-                    seen[node].append(recorder.seen[node.name])
+                    seen[node].append(recorder.seen[node.name].detach())
     return {node: torch.stack(values) for node, values in seen.items()}
 
 
