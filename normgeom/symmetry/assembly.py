@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from normgeom.symmetry import draws
 from normgeom.symmetry.explain import explain_joint, explain_shift, explain_single, explain_units
 from normgeom.symmetry.exponents import Exponents
 from normgeom.symmetry.joint import Found, joint_scales
@@ -154,6 +155,8 @@ class Assembly:
 
     def _findings(self, exponents: Exponents) -> Iterator[str]:
         """What does not fit together, in sentences."""
+        if self.trial.probe.is_random:
+            yield draws.finding(self.model)
         if not self.trusted:
             yield (
                 "the gradients of the model are not the slopes of its function (a detached tensor, a "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normgeom.copies import results_by_value
+from normgeom.symmetry.draws import cuda_devices, have_moved, seed, states
 from normgeom.symmetry.widening import Widening
 
 _EPS = re.compile(r"(^|_)eps(ilon)?$")
@@ -26,6 +27,7 @@ class Probe:
     are the same at every call, so that dropout keeps its mask; the mode is the model's own.
 
     Attributes:
+        is_random: whether the model has drawn random numbers so far.
         forwards: how many forward passes there were.
         backwards: how many backward passes.
     """
@@ -34,6 +36,7 @@ class Probe:
         self, model: nn.Module, batch: Any, *, select: Callable[[Any], Any] | None, generator: torch.Generator
     ) -> None:
         self.select, self.generator = select, generator
+        self.is_random = False
         self.forwards, self.backwards = 1, 0  # the first tries whether the copy runs in float64
         self.model, self.batch, self._mode = _double(model, batch)
         for value in self.model.parameters():
@@ -83,22 +86,31 @@ class Probe:
         for module, name, eps in self._eps:
             setattr(module, name, eps)
 
-    def outputs(self, values: Mapping[str, Tensor] | None = None) -> list[Tensor]:
-        """Return the floating-point outputs with some parameters replaced."""
+    def outputs(self, values: Mapping[str, Tensor] | None = None, *, mask: int = 0) -> list[Tensor]:
+        """Return the floating-point outputs with some parameters replaced.
+
+        Args:
+            values: the parameters to replace, by name.
+            mask: 0 for the random state as it is, else the seed of another.
+        """
         state = {**self.parameters, **{k: v.clone() for k, v in self._buffers.items()}, **(values or {})}
         self.forwards += 1
         positional, named = self.batch
-        with torch.random.fork_rng(_cuda_devices()), self._mode:
+        with torch.random.fork_rng(cuda_devices()), self._mode:
+            if mask:
+                seed(mask)
+            before = states()
             out = torch.func.functional_call(self.model, state, positional, named)
+            self.is_random = self.is_random or have_moved(before)
         found = [o for o in _tensors(self.select(out) if self.select else out) if o.is_floating_point()]
         if not found:
             raise ValueError("the model must return floating-point tensors; give `select` to pick them.")
         return found
 
-    def plain(self, values: Mapping[str, Tensor] | None = None) -> list[Tensor]:
+    def plain(self, values: Mapping[str, Tensor] | None = None, *, mask: int = 0) -> list[Tensor]:
         """Return the outputs outside of autograd."""
         with torch.no_grad():
-            return [out.detach() for out in self.outputs(values)]
+            return [out.detach() for out in self.outputs(values, mask=mask)]
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the gradient of a random combination of the outputs, each relative to its largest entry."""
@@ -159,7 +171,7 @@ def _double(
     try:
         positional, named = _cast(call)
         copied = copied.double()
-        with torch.no_grad(), torch.random.fork_rng(_cuda_devices()), Widening(widen=True):
+        with torch.no_grad(), torch.random.fork_rng(cuda_devices()), Widening(widen=True):
             copied(*positional, **named)
     except (RuntimeError, TypeError):
         return _copy(model), call, Widening(widen=False)
@@ -220,7 +232,3 @@ def _tensors(value: Any) -> list[Tensor]:
     if isinstance(value, tuple | list):
         return [tensor for part in value for tensor in _tensors(part)]
     return []
-
-
-def _cuda_devices() -> list[int]:
-    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []

@@ -8,6 +8,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from normgeom.symmetry.draws import OTHER_MASKS
 from normgeom.symmetry.partitions import Move, Partition
 from normgeom.symmetry.probe import Probe, deviation
 from normgeom.symmetry.rescaling import rounding_tolerance
@@ -26,25 +27,37 @@ class Trial:
     """The outputs at one point of the parameters, and the outputs after finite transforms there.
 
     Attributes:
+        masked: the outputs with other masks of dropout, if the model draws any.
         tolerance: up to which a deviation is rounding.
     """
 
     probe: Probe
     wanted: list[Tensor] = field(init=False)
+    masked: list[list[Tensor]] = field(init=False)
     tolerance: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Call the model at the point, and once more at rounded parameters."""
         self.wanted = self.probe.plain()
         self.tolerance = rounding_tolerance(self.probe, self.wanted)
+        masks = range(1, OTHER_MASKS + 1) if self.probe.is_random else ()
+        self.masked = [self.probe.plain(mask=mask) for mask in masks]
 
     def outputs(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the outputs with some parameters replaced."""
         return self.probe.plain(values)
 
     def deviation(self, values: Mapping[str, Tensor]) -> float:
-        """Return by how much the outputs change, relative to the largest."""
-        return deviation(self.outputs(values), self.wanted)
+        """Return by how much the outputs change, relative to the largest, at the first mask that does it.
+
+        A shift of what one mask leaves whole is no symmetry of the next.
+        """
+        found = deviation(self.outputs(values), self.wanted)
+        for k, wanted in enumerate(self.masked):
+            if found > self.tolerance:
+                break
+            found = max(found, deviation(self.probe.plain(values, mask=k + 1), wanted))
+        return found
 
     def settle(self, transforms: Sequence[Transform], wanted: list[Tensor] | None = None) -> list[float]:
         """Return the deviation of every transform; those that leave the outputs together share theirs.
@@ -62,7 +75,7 @@ class Trial:
             values: dict[str, Tensor] = {}
             for k in group:
                 values |= transforms[k](values)
-            together = deviation(self.outputs(values), wanted or self.wanted)
+            together = deviation(self.outputs(values), wanted) if wanted else self.deviation(values)
             if together <= self.tolerance or len(group) == 1:
                 for k in group:
                     found[k] = together
