@@ -123,6 +123,7 @@ def test_the_printed_page_and_latex(normgeom, folder):
             ("scan_these:make", "--input", "8x5"),
             "Sequential cannot be scanned: calling it on the batch",
         ),
+        (("scan_these:Words", "--input", "4x7<90"), "calling it on the batch raised IndexError: index out"),
         (("scan_these:make", "--input", "no.npy"), "no file no.npy"),
         (("scan_these:make", "--input", "scan_these:broken"), "RuntimeError: no batch today"),
         (("scan_these:make", "--input", "scan_these:nothing"), "scan_these has no 'nothing'"),

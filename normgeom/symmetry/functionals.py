@@ -90,7 +90,8 @@ def gradients_at(
         roots, weights = zip(*taken, strict=True)
         own = list(leaves.values())
         found = torch.autograd.grad(roots, own, weights, allow_unused=True, retain_graph=True)
-        return dict(zip(leaves, found, strict=True))
+        dense = [grad if grad is None else grad.to_dense() for grad in found]  # sparse ones of embeddings
+        return dict(zip(leaves, dense, strict=True))
 
     # Nothing here holds on to a gradient, which is as large as the model.
     return sketch, map(gradient, range(sketch.count))

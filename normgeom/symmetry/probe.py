@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normgeom.copies import results_by_value
+from normgeom.symmetry.arguments import picked
 from normgeom.symmetry.draws import cuda_devices, have_moved, seed, states
 from normgeom.symmetry.widening import Widening
 
@@ -102,7 +103,7 @@ class Probe:
             before = states()
             out = torch.func.functional_call(self.model, state, positional, named)
             self.is_random = self.is_random or have_moved(before)
-        found = [o for o in _tensors(self.select(out) if self.select else out) if o.is_floating_point()]
+        found = [o for o in _tensors(picked(out, self.select)) if o.is_floating_point()]
         if not found:
             raise ValueError("the model must return floating-point tensors; give `select` to pick them.")
         return found
@@ -124,7 +125,7 @@ class Probe:
                 return {name: torch.zeros_like(value) for name, value in leaves.items()}
             found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         return {
-            name: torch.zeros_like(value) if grad is None else grad.detach()
+            name: torch.zeros_like(value) if grad is None else grad.detach().to_dense()
             for (name, value), grad in zip(leaves.items(), found, strict=True)
         }
 
@@ -144,12 +145,6 @@ def deviation(outputs: list[Tensor], wanted: list[Tensor]) -> float:
     return largest
 
 
-def check_module(model: Any) -> None:
-    """Raise a TypeError for what is not a module."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"the model must be an nn.Module; got {type(model).__name__}.")
-
-
 def as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments: a tuple is the former, a mapping with names the latter."""
     if isinstance(batch, tuple) and not hasattr(batch, "_fields"):  # a packed sequence is one argument
@@ -163,7 +158,6 @@ def _double(
     model: nn.Module, batch: Any
 ) -> tuple[nn.Module, tuple[tuple[Any, ...], dict[str, Any]], Widening]:
     """The copy and the batch in float64, or as they are if the model cannot be called in float64."""
-    check_module(model)
     if not any(p.is_floating_point() for p in model.parameters()):
         raise ValueError("the model must have floating-point parameters; it has none.")
     call = as_call(batch)

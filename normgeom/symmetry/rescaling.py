@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from normgeom.symmetry.arguments import check_finite
 from normgeom.symmetry.blocks import BlockView
 from normgeom.symmetry.probe import Probe, deviation
 from normgeom.symmetry.result import ScaleInvariance, ScaleKind
@@ -18,8 +19,9 @@ def rounding_tolerance(probe: Probe, wanted: list[Tensor]) -> float:
     """Return what a deviation of the outputs is judged against: 100 times that of rounded parameters.
 
     Raises:
-        ValueError: if the outputs are nothing but rounding, or differ from call to call.
+        ValueError: if the outputs are not finite, nothing but rounding, or differ from call to call.
     """
+    check_finite(wanted)
     nearby = {}
     for name, value in probe.parameters.items():
         draw = torch.randn(value.shape, generator=probe.generator, dtype=torch.float64)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normgeom.symmetry.arguments import check_finite, check_select, module_given
 from normgeom.symmetry.assembly import Assembly
 from normgeom.symmetry.differences import are_right, radial_differences
 from normgeom.symmetry.functionals import EXTRA_ROWS
@@ -15,7 +16,7 @@ from normgeom.symmetry.map import SymmetryMap
 from normgeom.symmetry.moves import Singles
 from normgeom.symmetry.partitions import Partition, natural_parts, whole_blocks
 from normgeom.symmetry.points import Points
-from normgeom.symmetry.probe import Probe, check_module
+from normgeom.symmetry.probe import Probe
 from normgeom.symmetry.slopes import Slopes, measure_slopes
 from normgeom.symmetry.trials import Trial
 
@@ -38,7 +39,8 @@ def scan(
     The model is left as found.
 
     Args:
-        model: any module, in the mode that is meant: batch norm has no invariance in evaluation.
+        model: any module, in the mode that is meant: batch norm has no invariance in evaluation. Of one that
+            `torch.compile` returned, the module that was compiled.
         batch: what the model takes: a tensor, a tuple of arguments, or a dict of named arguments.
         select: picks the outputs from what the model returns; default all floating-point tensors of nested
             tuples, lists, dicts and dataclasses.
@@ -46,9 +48,9 @@ def scan(
         progress: called with the number of passes done and to do.
 
     Raises:
-        TypeError: if the model is not a module.
-        ValueError: if the model cannot be copied or called on the batch, returns no floating-point tensor,
-            or outputs that are nothing but rounding.
+        TypeError: if the model is not a module, or `select` no function.
+        ValueError: if the model cannot be copied or called on the batch, a part of it is compiled, or it
+            returns no floating-point tensor, or outputs that are not finite or nothing but rounding.
 
     Source: Ba et al. 2016, section 5.1 and Table 1, for a whole model; Kunin et al. 2021 for joint ones.
 
@@ -57,13 +59,16 @@ def scan(
     >>> found.nullity, [block.block for block in found.single], [one.label for one in found.joint]
     (2, ['0.weight'], ['1.weight^+1 1.bias^+1 3.weight^-1'])
     """
-    check_module(model)
+    model = module_given(model)
+    check_select(select)
     generator = generator or torch.Generator().manual_seed(0)
-    probe = Probe(model, batch, select=select, generator=generator)
+    with _saying_why(model):
+        probe = Probe(model, batch, select=select, generator=generator)
+        own = probe.plain()
+    check_finite(own)
     blocks = whole_blocks(probe.model, probe.parameters)
     parts = {block: list(natural_parts(probe.model, block)) for block in blocks}
-    with _saying_why(model):
-        outputs = sum(out.numel() for out in probe.plain())
+    outputs = sum(out.numel() for out in own)
     probe.without_eps()
     points = Points(probe, model)
     tick = _ticker(progress, 2 * len(blocks) + EXTRA_ROWS)

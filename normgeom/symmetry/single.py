@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from normgeom.symmetry.arguments import check_select, module_given
 from normgeom.symmetry.blocks import Block, BlockView, resolve_blocks
-from normgeom.symmetry.probe import Probe, check_module
+from normgeom.symmetry.probe import Probe
 from normgeom.symmetry.rescaling import PartKinds, Point
 from normgeom.symmetry.result import ScaleInvariance, ScaleInvariances
 
@@ -35,9 +36,9 @@ def scale_invariance(
         generator: of the random numbers used; default one with a fixed seed.
 
     Raises:
-        TypeError: if the model is not a module.
+        TypeError: if the model is not a module, or `select` no function.
         ValueError: if a block does not exist, or the model cannot be copied, returns no tensor, or outputs
-            that are nothing but rounding.
+            that are not finite or nothing but rounding.
 
     Source: Ba et al. 2016, Table 1 (weight matrix and weight vector re-scaling), for a whole model.
 
@@ -46,7 +47,8 @@ def scale_invariance(
     >>> [str(one.kind) for one in found]
     ['whole', 'none', 'none', 'none', 'none']
     """
-    check_module(model)
+    model = module_given(model)
+    check_select(select)
     views = resolve_blocks(model, blocks)
     generator = generator or torch.Generator().manual_seed(0)
     probe = Probe(model, batch, select=select, generator=generator)
