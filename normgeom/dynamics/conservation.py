@@ -95,6 +95,7 @@ class Conservation:
                 self._rules[name],
                 torch.finfo(value.dtype).eps / 2,
                 max(largest, default=0.0),
+                type(self._optimizer).__name__,
             )
             for name, value in self._parameters.items()
         }
@@ -218,6 +219,8 @@ def conservation(
     if not isinstance(model, nn.Module) or not isinstance(optimizer, optim.Optimizer):
         got = f"{type(model).__name__} and {type(optimizer).__name__}"
         raise TypeError(f"conservation takes (an nn.Module, a torch.optim.Optimizer); got {got}.")
+    if symmetries is not None:  # a map names the parameters as the module does that torch.compile wraps
+        model = getattr(model, "_orig_mod", model)
     named = dict(model.named_parameters())
     if symmetries is None:
         views = resolve_blocks(model, blocks if blocks is not None else _weights(named, optimizer))

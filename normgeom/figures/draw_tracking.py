@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from normgeom.figures.style import COLOURS, MARKERS
 
+Rows = Sequence[dict[str, Any]] | pd.DataFrame
 LOOKS = ("-", "--", "-.", ":")
 NAMES = {
     "norm": "‖w‖",
@@ -26,22 +29,24 @@ NAMES = {
 
 
 def draw_tracking(
-    rows: Sequence[dict[str, Any]],
-    ax: Axes,
+    rows: Rows,
+    ax: Axes | None = None,
     *,
     quantity: str = "norm",
-    theory: Sequence[dict[str, Any]] = (),
+    theory: Rows = (),
     log: bool = True,
 ) -> Axes:
     """Draw a quantity of every block against the step; a line has a colour and a look of its own.
 
     Args:
-        rows: dicts with `step`, `block` and the quantity; NaN leaves a gap. With `low` and `high`, a band.
-        ax: where to draw.
+        rows: the frame of a tracker, or dicts with `step`, `block` and the quantity; NaN leaves a gap. With
+            `low` and `high`, a band.
+        ax: where to draw; default a new figure, whose blocks a legend names.
         quantity: the column.
         theory: dicts with `block`, `step` and the quantity, drawn as a thin black line beside the block's.
         log: whether the vertical axis is logarithmic.
     """
+    ax, is_new = (ax, False) if ax is not None else (_new_axes(), True)
     for k, (block, mine) in enumerate(_by_block(rows).items()):
         steps, values = _column(mine, "step"), _column(mine, quantity)
         colour = COLOURS[k % len(COLOURS)]
@@ -56,12 +61,14 @@ def draw_tracking(
     ax.set_ylabel(NAMES.get(quantity, quantity))
     if log:
         ax.set_yscale("log")
+    if is_new:
+        ax.legend()
     return ax
 
 
 def draw_rate_against_norm(
-    rows: Sequence[dict[str, Any]],
-    ax: Axes,
+    rows: Rows,
+    ax: Axes | None = None,
     *,
     power: float | int | None = None,
     quantity: str = "angular_update",
@@ -69,12 +76,14 @@ def draw_rate_against_norm(
     """Draw the angular update (or another rate) against the norm on log axes, points of every block.
 
     Args:
-        rows: dicts with `block`, `norm` and the quantity; rows in which either is NaN or 0 are left out.
-        ax: where to draw.
+        rows: the frame of a tracker, or dicts with `block`, `norm` and the quantity; rows in which either is
+            NaN or 0 are left out.
+        ax: where to draw; default a new figure with a legend.
         power: the slope that theory gives, −2 for SGD and −1 for Adam: a black line through each block's
             geometric mean; the slope fitted to each block stands in the legend.
         quantity: the column.
     """
+    ax, is_new = (ax, False) if ax is not None else (_new_axes(), True)
     for k, (block, mine) in enumerate(_by_block(rows).items()):
         norms, values = _column(mine, "norm"), _column(mine, quantity)
         known = (norms > 0) & (values > 0)
@@ -94,7 +103,13 @@ def draw_rate_against_norm(
     ax.set_ylabel(NAMES.get(quantity, quantity))
     ax.set_xscale("log")
     ax.set_yscale("log")
+    if is_new:
+        ax.legend()
     return ax
+
+
+def _new_axes() -> Axes:
+    return plt.subplots(layout="constrained")[1]
 
 
 def _fitted(block: str, norms: np.ndarray, values: np.ndarray) -> str:
@@ -105,10 +120,11 @@ def _fitted(block: str, norms: np.ndarray, values: np.ndarray) -> str:
     return f"{block}: {slope:.2f}".replace(": -", ": −")
 
 
-def _by_block(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _by_block(rows: Rows) -> dict[str, list[dict[str, Any]]]:
     """Rows by block, in the order in which blocks come first, each by its step if it has one."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    each: Any = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
+    for row in each:
         found.setdefault(str(row["block"]), []).append(row)
     return {block: sorted(mine, key=lambda row: row.get("step", 0)) for block, mine in found.items()}
 

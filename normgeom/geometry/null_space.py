@@ -14,7 +14,7 @@ from torch import Tensor
 from normgeom.geometry.matrix import FisherMatrix
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NullSpace:
     """The directions a Fisher matrix does not see.
 
@@ -38,6 +38,10 @@ class NullSpace:
         """The dimension of the null space."""
         return self.basis.shape[1]
 
+    def __repr__(self) -> str:
+        """Return rank, nullity and gap; basis and eigenvalues are as large as the matrix."""
+        return f"NullSpace(rank {self.rank}, nullity {self.nullity}, gap {self.gap:.1e})"
+
     def contains(self, fisher: FisherMatrix, direction: Mapping[str, Tensor]) -> bool:
         """Return whether a direction lies in the null space, to the square root of machine precision."""
         vector = flatten(fisher, direction)
@@ -58,6 +62,8 @@ def null_space(fisher: FisherMatrix, *, relative: float | None = None) -> NullSp
     >>> found = null_space(FisherMatrix(torch.tensor([[1.0, 1.0], [1.0, 1.0]]), order))
     >>> found.rank, found.nullity
     (1, 1)
+    >>> null_space(FisherMatrix(torch.eye(2), order))
+    NullSpace(rank 2, nullity 0, gap inf)
     """
     if not isinstance(fisher, FisherMatrix):
         raise TypeError(

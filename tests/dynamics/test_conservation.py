@@ -112,6 +112,13 @@ def test_column_sums_decay_as_a_power():
     assert report[COLUMNS].measured == pytest.approx(float(first) * (1 - 0.1) ** 10, rel=1e-12)
 
 
+def test_laws_that_do_not_apply_are_not_counted_and_name_the_optimizer():
+    last = repr(laws_of(lambda p: optim.AdamW(p, lr=0.01))).splitlines()[-1]
+    assert last == "0 of 0 laws hold; 2 do not apply, or rounding or an eps hides them"
+    assert repr(laws_of(lambda p: optim.SGD(p, lr=0.1))).splitlines()[-1] == "2 of 2 laws hold"
+    assert "this is AdamW, whose step" in laws_of(lambda p: optim.AdamW(p, lr=0.01))[GROWTH].reason
+
+
 @pytest.mark.parametrize("make", [lambda p: optim.AdamW(p, lr=0.01), lambda p: Lion(p, lr=0.01)])
 def test_other_optimizers_break_both_and_are_told_apart(make):
     report = laws_of(make)

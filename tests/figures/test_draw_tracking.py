@@ -4,6 +4,7 @@ import math
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 
 from normgeom.figures import draw_rate_against_norm, draw_tracking
@@ -75,3 +76,13 @@ def test_undefined_and_constant_rows(ax):
     constant = [{"block": "a", "norm": 2.0, "angular_update": 0.1}] * 3
     draw_rate_against_norm([*constant, *nothing], ax)
     assert legend(ax) == ["a"]
+
+
+@pytest.mark.parametrize("draw", [draw_tracking, draw_rate_against_norm])
+def test_a_frame_without_axes_is_drawn_as_its_rows_are(ax, draw):
+    rows = [*run("a"), *run("b")]
+    drawn = draw(pd.DataFrame(rows))
+    for mine, wanted in zip(drawn.lines, draw(rows, ax).lines, strict=True):
+        np.testing.assert_array_equal(mine.get_xydata(), wanted.get_xydata())
+    assert [text.get_text() for text in drawn.get_legend().get_texts()] == legend(ax)
+    plt.close(drawn.figure)

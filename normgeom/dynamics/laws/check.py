@@ -73,7 +73,9 @@ class LawReport:
         frame["block"] = frame["block"].map(shortened)
         frame["holds"] = frame["holds"].map({True: "yes", False: "NO", None: "-"})
         table = frame.to_string(index=False, float_format="{:.4g}".format) if len(frame) else ""
-        return f"{table}\n{held} of {len(self)} laws hold".lstrip()
+        unjudged = sum(one.holds is None for one in self)
+        rest = f"; {unjudged} do not apply, or rounding or an eps hides them" if unjudged else ""
+        return f"{table}\n{held} of {len(self) - unjudged} laws hold{rest}".lstrip()
 
 
 _MANY = 60
@@ -100,6 +102,7 @@ class StepSeen:
         rule: how the optimizer moves them.
         unit: the rounding of their type.
         largest: the largest entry of all gradients that are watched.
+        optimizer: the name of its class.
     """
 
     before: Tensor
@@ -108,6 +111,7 @@ class StepSeen:
     rule: Rule
     unit: float
     largest: float
+    optimizer: str
 
 
 # Roundings of one coordinate in a step of SGD: decay, product with the rate, sum.
@@ -124,11 +128,11 @@ def judged(error: Tensor, tolerance: Tensor) -> list[bool | None]:
     return [bool(e <= t) if t <= HIDDEN else None for e, t in pairs]
 
 
-def why_not_sgd(rule: Rule) -> str:
-    """Return why a law of SGD does not apply to a rule, or nothing."""
-    if isinstance(rule, SGDRule):
+def why_not_sgd(step: StepSeen) -> str:
+    """Return why a law of SGD does not apply to a step, or nothing."""
+    if isinstance(step.rule, SGDRule):
         return ""
-    return f"the law is of SGD; this is {type(rule).__name__}, whose step is not a multiple of the gradient"
+    return f"the law is of SGD; this is {step.optimizer}, whose step is not a multiple of the gradient"
 
 
 def settings_seen(steps: dict[str, Tensor], rate: float, decay: float) -> list[str]:

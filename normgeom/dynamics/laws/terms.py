@@ -72,7 +72,7 @@ class Rates:
     def why_not(self, steps: Sequence[StepSeen]) -> str:
         """Take the ratios of the first step, and return why a law of SGD does not apply, or nothing."""
         for step in steps:
-            if why := why_not_sgd(step.rule):
+            if why := why_not_sgd(step):
                 return why
         rates = [step.rule.learning_rate for step in steps]
         if not all(rates):
