@@ -48,7 +48,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int)
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for k, name in enumerate(header):
         lines = name.replace("re-", "re-\n") if width < 15 * len(header) else name.replace(" re-", "\nre-")
-        table.add_column(lines, justify="left" if k == 0 else "center")
+        table.add_column(lines, justify="left" if k == 0 else "center", overflow="fold")
     styles = {"✓": "green", "≈": "cyan", "✗": "red", "?": "yellow"}
     for row in rows:
         table.add_row(*(Text(c, style=styles.get(c[:1], "")) for c in map(str, row)))

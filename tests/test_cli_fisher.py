@@ -89,6 +89,13 @@ def test_the_numbers_are_those_of_fisher(normgeom, folder):
     assert found["blocks"][0]["frobenius"] == pytest.approx(float(F["0.weight"].norm()))
 
 
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_the_mode_is_said(normgeom, folder, mode):
+    arguments = ("some_models:make", "--family", "categorical", "--data", "x.npy", "--mode", mode)
+    assert summary(normgeom, *arguments)["mode"] == mode
+    assert f"Categorical(), {mode} mode\n" in normgeom("fisher", *arguments)[1]
+
+
 def test_the_printed_page(normgeom, folder):
     code, out, err = normgeom("fisher", "some_models.py:glm", "--data", "x.npz", "--dtype", "float64")
     assert (code, err) == (0, "")

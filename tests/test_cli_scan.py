@@ -37,6 +37,19 @@ class Words(nn.Module):
         return self.norm(self.table(tokens)).tanh()
 
 
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        layer = lambda: nn.ModuleDict({"a_projection_with_a_rather_long_name": nn.Linear(4, 4)})
+        self.the_layers_of_the_encoder = nn.ModuleList(layer() for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.the_layers_of_the_encoder:
+            x = layer["a_projection_with_a_rather_long_name"](x).tanh()
+        return x
+
+
 net = make()
 two = Two()
 pair = (lambda params, x: x @ params["w"].T, {"w": torch.ones(2, 4)})
@@ -112,6 +125,16 @@ def test_the_printed_page_and_latex(normgeom, folder):
     )
     code, out, err = normgeom("scan", "scan_these.py:make", "--input", "8x4", "--latex")
     assert (code, err, out.count(r"\toprule")) == (0, "", 2)
+
+
+def test_layers_that_repeat_are_one_row_and_no_name_is_cut(normgeom, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = normgeom("scan", "scan_these:Deep", "--input", "8x4")
+    assert (code, out.count("weight"), out.count("bias")) == (0, 1, 1)
+    name = "".join(
+        line.split()[0] for line in out.splitlines()[3:] if line.startswith((" the", " _", " name"))
+    )
+    assert name == "the_layers_of_the_encoder.0–2.a_projection_with_a_rather_long_name"
 
 
 @pytest.mark.parametrize(

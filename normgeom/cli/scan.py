@@ -98,7 +98,6 @@ def _print_map(found: SymmetryMap, as_json: bool, latex: bool) -> None:
         print(found.to_json() if as_json else found.to_latex())
         return
     console = Console()
-    console.print(text_table(HEADER, found.cells(), console.width))
-    for one in found.together:
-        console.print(f"{one.rule} (by {one.by}): {one.label}", highlight=False, markup=False, soft_wrap=True)
-    console.print(found.summary(), highlight=False, markup=False, soft_wrap=True)
+    console.print(text_table(HEADER, found.cells(folded=True), console.width))
+    for line in [*found.joint_lines(), found.summary()]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

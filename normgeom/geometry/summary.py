@@ -36,6 +36,7 @@ class FisherSummary:
         rank, nullity: of F, and `gap` the smallest eigenvalue kept over the largest dropped; None where F is
             not written out.
         route: how the derivatives were found, `closed form` for a GLM.
+        mode: `train` or `eval` of a module, else empty.
     """
 
     model: str
@@ -51,6 +52,7 @@ class FisherSummary:
     rank: int | None
     nullity: int | None
     gap: float | None
+    mode: str = ""
 
     HEADER = ("parameter", "shape", "trace", "share", "Frobenius")
 
@@ -67,7 +69,7 @@ class FisherSummary:
     def lines(self) -> list[str]:
         """Return what stands around the table, one fact a line."""
         lines = [
-            f"{self.model}, {self.family}",
+            f"{self.model}, {self.family}" + (f", {self.mode} mode" if self.mode else ""),
             f"{self.cases} cases, {self.parameters} parameters, {self.dtype} on {self.device}, "
             f"route: {self.route}",
             f"trace {self.trace:.6g}",
@@ -134,6 +136,7 @@ def fisher_summary(
         rank=null[0],
         nullity=null[1],
         gap=null[2],
+        mode=_mode(model),
     )
 
 
@@ -168,6 +171,12 @@ def _from_operator(
 def _block(F: FisherMatrix, name: str, shape: tuple[int, ...]) -> BlockSummary:
     block = F[name]
     return BlockSummary(name, shape, float(block.trace()), float(block.norm()))
+
+
+def _mode(model: Any) -> str:
+    if not isinstance(model, torch.nn.Module):
+        return ""
+    return "train" if model.training else "eval"
 
 
 def _name(model: Any) -> str:

@@ -103,6 +103,18 @@ class SymmetryMap:
         """Return the joint symmetries row by row: rule, exponents, how many can move, the deviation."""
         return [[one.rule, one.label, one.by, f"{one.breaking:.0e}"] for one in self.together]
 
+    def joint_lines(self, *, by: bool = True) -> list[str]:
+        """Return a line for every joint symmetry, those of layers that repeat as one.
+
+        Args:
+            by: whether it says what can move by itself, such as `unit`.
+        """
+        lines = []
+        for rule, each in joint_shown(self, folded=True):
+            one = dataclasses.replace(self.together[each.place], exponents=each.exponents)
+            lines.append(f"{rule} (by {one.by}): {one.label}" if by else f"{rule}: {one.label}")
+        return lines
+
     def rows(self, *, folded: bool = False) -> list[dict[str, Any]]:
         """Return a dict for every block and symmetry it takes part in: what `draw_symmetry_map` draws.
 
@@ -202,10 +214,7 @@ class SymmetryMap:
         widths = [max(len(row[k]) for row in (HEADER, *cells)) for k in range(len(HEADER))]
         table = report.to_text(HEADER, cells, width=min(max(sum(widths) + 2 * len(widths), 110), 160))
         lines = [line.rstrip() for line in table.strip("\n").splitlines() if line.strip()]
-        for rule, each in joint_shown(self, folded=True):
-            one = self.together[each.place]
-            lines.append(f"{rule}: {dataclasses.replace(one, exponents=each.exponents).label}")
-        return "\n".join([*lines, self.summary()])
+        return "\n".join([*lines, *self.joint_lines(by=False), self.summary()])
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw blocks against symmetries as a labelled matrix, on new axes if none are given.
