@@ -110,8 +110,11 @@ class SymmetryMap:
             by: whether it says what can move by itself, such as `unit`.
         """
         lines = []
+        folded = {one.block: name for name, members in blocks_shown(self, True) for one in members}
         for rule, each in joint_shown(self, folded=True):
-            one = dataclasses.replace(self.together[each.place], exponents=each.exponents)
+            own = self.together[each.place]
+            through = {folded[bias]: weight for bias, weight in own.through.items()}
+            one = dataclasses.replace(own, exponents=each.exponents, through=through)
             lines.append(f"{rule} (by {one.by}): {one.label}" if by else f"{rule}: {one.label}")
         return lines
 
