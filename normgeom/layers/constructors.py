@@ -1,6 +1,7 @@
 """Layers of modules and functions whose place is said: on the summed inputs, owning a weight, making one."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -185,8 +186,14 @@ def function_layer(
     >>> layer.convolution.spatial
     (5, 5)
     """
-    if not (callable(function) and takes_arguments(function, 2)):
+    if not callable(function):
         raise TypeError(f"a layer must be a function of (weight, data); got {function!r}.")
+    if not takes_arguments(function, 2):
+        called = f"{getattr(function, '__name__', repr(function))} takes {inspect.signature(function)}"
+        raise TypeError(
+            f"a layer must be a function of (weight, data); {called}. If it makes the layer, give what "
+            "it returns, on the command line a function that takes nothing."
+        )
     return FunctionLayer(function, name, Convolution.of(kernel, spatial), units, inputs)
 
 
