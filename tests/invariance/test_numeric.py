@@ -316,6 +316,32 @@ def test_a_module_says_how_many_units_it_takes(generator):
     assert len(ng.check(lambda w, x: x @ w.T * scale, units=7)) == 6
 
 
+class Refuses(torch.nn.Module):
+    """A module that takes no arguments of any shape, each time by another error."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def forward(self, summed):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [IndexError("a b\nc"), ValueError("a b"), TypeError("a b"), KeyError("a b"), ZeroDivisionError("a b")],
+)
+def test_an_error_of_the_layer_s_code_is_one_line(error):
+    said = (
+        r"^Refuses must take a weight and data of shapes \(7, 4\) and \(6, 4\), so summed inputs of shape "
+        rf"\(6, 7\); it raised {type(error).__name__}: '?a b'?\. If .* nn.Sequential\(nn.Conv2d\(...\), Ref"
+    )
+    with pytest.raises(ValueError, match=said) as raised:
+        ng.check(Refuses(error), units=7)
+    assert len(str(raised.value).splitlines()) == 1
+    assert all(v.kind is ng.Kind.UNDECIDED for v in ng.check(Refuses(error), engines=["graph", "abstract"]))
+
+
 def test_a_layer_with_its_own_size():
     with pytest.raises(ValueError, match="units must be one number; the call is for 7 and LayerNorm for 5"):
         ng.check(nn.LayerNorm(5), units=7)

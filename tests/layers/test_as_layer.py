@@ -57,7 +57,7 @@ def test_frozen_batch_norm_is_batch_norm_at_its_own_point(point):
         (
             lambda: ng.as_layer(lambda width: nn.LayerNorm(width)),
             TypeError,
-            r"a function of \(weight, data\); <lambda> takes \(width\). If it makes the layer, give",
+            r"a function of \(weight, data\); got <lambda>\(width\). If it makes the layer, give",
         ),
         (
             lambda: ng.as_layer(nn.LayerNorm(4), gain=2.0),
