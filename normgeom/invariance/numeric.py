@@ -23,6 +23,7 @@ from normgeom.invariance.measure import (
 )
 from normgeom.invariance.own_rounding import is_own_rounding
 from normgeom.invariance.scales import broken_at_scales, only_signs
+from normgeom.invariance.simple_witness import simple_witness
 from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
 from normgeom.layers import Layer, ModuleLayer
 
@@ -93,6 +94,9 @@ def judge(
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS) and wide == torch.float64 and bounds:
         far = broken_at_scales(layer, confirmed[0], generator, bounds, seen)
         decided = decided if far is None else _broken_at(far)
+    if decided["kind"] is Kind.NOT_INVARIANT and weight is None and data is None and dtype == torch.float64:
+        simple = simple_witness(layer, transform, worst, sizes) if device == "cpu" else None
+        decided |= {"witness": simple or decided["witness"]}
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
         if worst.tolerance > BLIND:
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
