@@ -62,11 +62,7 @@ def from_npz(path: str | Path) -> PointOfData:
         raise FileNotFoundError(
             f"no file {file}; data must be `digits` or an .npz with arrays weight and data."
         )
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (ValueError, OSError, AttributeError, EOFError, zipfile.BadZipFile) as why:
-        raise ValueError(f"{file} must be an .npz of plain arrays; it could not be read.") from why
+    found = _arrays_of(file)
     missing = [name for name in ("weight", "data") if name not in found]
     if missing:
         raise ValueError(
@@ -81,6 +77,21 @@ def from_npz(path: str | Path) -> PointOfData:
         raise ValueError(f"weight and data in {file} must be numbers ({why}).") from why
     check_shapes(weight, data)
     return PointOfData(weight, data, f"arrays weight and data of {file.name}")
+
+
+def _arrays_of(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name."""
+    try:
+        with file.open("rb") as opened:
+            loaded = np.load(opened, allow_pickle=False)
+            if not isinstance(loaded, np.ndarray):
+                return {name: loaded[name] for name in loaded.files}
+    except (ValueError, OSError, AttributeError, EOFError, zipfile.BadZipFile) as why:
+        raise ValueError(f"{file} must be an .npz of plain arrays; it could not be read.") from why
+    raise ValueError(
+        f"{file} must be an .npz with arrays weight (units, inputs) and data (cases, inputs); got one array "
+        f"of shape {loaded.shape}. Save both: np.savez('point.npz', weight=weight, data=data)."
+    )
 
 
 def load_point(source: str, *, seed: int = 0) -> PointOfData:

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import pandas as pd
 
+WHOLE = 10  # letters of a name that are kept on one line of a table, however narrow
+
 
 def to_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is aligned left, the others are centred.
@@ -46,9 +48,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int)
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    longest = max((len(word) for row in rows for word in str(row[0]).split()), default=1)
     for k, name in enumerate(header):
         lines = name.replace("re-", "re-\n") if width < 15 * len(header) else name.replace(" re-", "\nre-")
-        table.add_column(lines, justify="left" if k == 0 else "center", overflow="fold")
+        least = min(longest, WHOLE) if k == 0 else None
+        table.add_column(lines, justify="left" if k == 0 else "center", overflow="fold", min_width=least)
     styles = {"✓": "green", "≈": "cyan", "✗": "red", "?": "yellow"}
     for row in rows:
         table.add_row(*(Text(c, style=styles.get(c[:1], "")) for c in map(str, row)))

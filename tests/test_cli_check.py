@@ -39,6 +39,14 @@ def detached(weight, data):
     return a / (a.square().mean(1, keepdim=True) + 1e-5).sqrt().detach()
 
 
+def third_axis(weight, data):
+    return (data @ weight.T).mean(3)
+
+
+def width(width):
+    return nn.LayerNorm(width)
+
+
 norm = ng.RMSNorm()
 
 
@@ -117,6 +125,11 @@ def test_differences_are_named(folder, normgeom):
         (["my_layers:MyNorm"], "needs units to be made. Give --units."),
         (["my_layers:Two"], "Write a name for the object"),
         (["my_layers:Other"], "it defines"),
+        (
+            ["my_layers:third_axis"],
+            "of shapes (5, 4) and (6, 4); it raised IndexError: Dimension out",
+        ),
+        (["my_layers:width"], "must be a function of (weight, data); got width(width)."),
         (["none.py:x"], "no file none.py"),
         (["my_layers:norm", "--claims", "Rescale"], "--claims must be among WeightMatrixRescale"),
         (["my_layers:norm", "--against", "layer_nrom"], "close are"),

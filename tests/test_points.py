@@ -36,6 +36,13 @@ def test_bad_npz(arrays, message, tmp_path, unchecked):
         load_point(str(tmp_path / "bad.npz"))
 
 
+def test_one_array_is_not_a_point(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((5, 3)))
+    said = r"must be an \.npz with arrays weight \(units, inputs\) and data .* one array of shape \(5, 3\)"
+    with pytest.raises(ValueError, match=said):
+        load_point(str(tmp_path / "x.npy"))
+
+
 def test_no_file_and_no_npz(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file .*none.npz; data must be `digits` or an .npz"):
         load_point(str(tmp_path / "none.npz"))

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+import normgeom as ng
 from normgeom.report import atomic, to_latex, to_markdown, to_text, write_json, write_text
 
 
@@ -43,3 +44,20 @@ def test_text_keeps_marks_without_colour():
     text = to_text(["", "weight matrix re-scaling"], [["layer norm", "✓ Invariant"]])
     assert "✓ Invariant" in text
     assert "\x1b" not in text
+
+
+def test_a_narrow_table_cuts_no_name():
+    verdicts = [
+        "✓ Invariant",
+        "≈ Up to eps 4e-05",
+        "✗ No, ∝δ",
+        "? Undecided",
+        "✓ Invariant",
+        "✗ No, sign flips",
+    ]
+    header = ["", *(action.title for action in ng.TABLE_1)]
+    for name in ("Sequential", "MedianNorm", "MedianAbsoluteDeviationNorm"):
+        text = to_text(header, [[name, *verdicts]], width=80)
+        assert "".join(line[1:].split(" ")[0] for line in text.split("─\n")[1].splitlines()) == name
+        assert text.split().count("sign") == text.split().count("flips") == 1
+        assert "…" not in text

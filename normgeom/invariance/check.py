@@ -197,7 +197,8 @@ def invariance_table(
     """Return the table of several layers: Table 1 for the paper's three.
 
     Args:
-        layers: a sequence of layers, or a dict from the row's name to the layer.
+        layers: a sequence of layers, or a dict from the row's name to the layer. Layers of a sequence
+            that have one name are numbered.
         transforms: actions, as classes or as elements.
         progress: called with each row's name before the row is checked.
         options: those of `check`, the same for every row.
@@ -211,16 +212,26 @@ def invariance_table(
         raise TypeError(
             f"layers must be a list of layers or a dict by name; got {layers!r}. For one: ng.check."
         )
-    pairs = list(layers.items()) if isinstance(layers, dict) else [("", layer) for layer in layers]
-    if not pairs:
+    if not layers:
         raise ValueError("a table needs at least one layer; got none.")
     rows = []
-    for name, layer in pairs:
-        subject = as_layer(layer, name=name)
+    for subject in _named(layers):
         if progress is not None:
             progress(subject.name)
         rows.append(check(subject, transforms, **options))
     return InvarianceTable(tuple(rows))
+
+
+def _named(layers: Any) -> list[Layer]:
+    """The layers of a table under the names of its rows, each name once."""
+    if isinstance(layers, dict):
+        return [as_layer(layer, name=name) for name, layer in layers.items()]
+    subjects = [as_layer(layer) for layer in layers]
+    names = [subject.name for subject in subjects]
+    return [
+        as_layer(subject, name=f"{name} {names[: k + 1].count(name)}") if names.count(name) > 1 else subject
+        for k, (name, subject) in enumerate(zip(names, subjects, strict=True))
+    ]
 
 
 def invariance_error(layer: Any, transform: Any, weight: AnyWeight, data: AnyData) -> float:

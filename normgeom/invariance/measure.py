@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from normgeom.invariance.verdict import Witness
-from normgeom.layers import Layer, NormLayer
+from normgeom.layers import Layer, NormLayer, OnSummedInputs
+from normgeom.layers.fitting import REFUSALS
 from normgeom.norms import summed_inputs
 
 PROBES = 2
@@ -137,6 +138,28 @@ def act(element: Any, weight: torch.Tensor, data: torch.Tensor) -> tuple[torch.T
     if not (_same(given[0], weight) and _same(given[1], data)):
         raise ValueError(f"the transform {element} writes into its input; it must return new tensors.")
     return moved
+
+
+def try_once(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> None:
+    """Raise a ValueError that says in one line why a layer cannot be called at this point."""
+    index = weight.device.index or 0
+    with torch.no_grad(), torch.random.fork_rng(devices=[index] if weight.is_cuda else []):
+        try:
+            layer(weight.clone(), data.clone())
+        except REFUSALS as why:
+            raised = ": ".join([type(why).__name__, *str(why).strip().splitlines()[:1]])
+            takes = f"a weight and data of shapes {tuple(weight.shape)} and {tuple(data.shape)}"
+            instead = "pass units=..."
+            if isinstance(layer, OnSummedInputs):
+                takes += f", so summed inputs of shape {tuple(layer.convolution(weight, data).shape)}"
+                instead += (
+                    "; if for other axes, put it after what makes them: "
+                    f"nn.Sequential(nn.Conv2d(...), {layer.name}(...))"
+                )
+            raise ValueError(
+                f"{layer.name} must take {takes}; it raised {raised}. If it is for another number of units, "
+                f"{instead}."
+            ) from why
 
 
 def evaluate(

@@ -12,9 +12,18 @@ import torch
 from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import DEGREES, Sizes, as_degree, scale_of_entries, simple_degree
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
-from normgeom.invariance.measure import Measurement, act, evaluate, measure, size_of_summed_inputs, widest
+from normgeom.invariance.measure import (
+    Measurement,
+    act,
+    evaluate,
+    measure,
+    size_of_summed_inputs,
+    try_once,
+    widest,
+)
 from normgeom.invariance.own_rounding import is_own_rounding
 from normgeom.invariance.scales import broken_at_scales, only_signs
+from normgeom.invariance.simple_witness import simple_witness
 from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
 from normgeom.layers import Layer, ModuleLayer
 
@@ -66,14 +75,8 @@ def judge(
     about = subject(layer, transform, "numeric")
     layer = layer.in_type(dtype) if isinstance(layer, ModuleLayer) else layer
     points = [_point(layer, transform, (weight, data), dtype, device, generator, sizes) for _ in range(draws)]
-    try:
-        evaluate(layer, *points[0])
-    except RuntimeError as why:
-        shapes = " and ".join(str(tuple(array.shape)) for array in points[0])
-        raise ValueError(
-            f"{layer.name} must take a weight and data of shapes {shapes}; it raised: {why}. If it is for "
-            "another number of units, pass units=..."
-        ) from why
+    try_once(layer, *points[0])
+    evaluate(layer, *points[0])
     wide = widest(layer, *points[0])
     if reason := _unfit(layer, *points[0], wide):
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
@@ -91,6 +94,9 @@ def judge(
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS) and wide == torch.float64 and bounds:
         far = broken_at_scales(layer, confirmed[0], generator, bounds, seen)
         decided = decided if far is None else _broken_at(far)
+    if decided["kind"] is Kind.NOT_INVARIANT and weight is None and data is None and dtype == torch.float64:
+        simple = simple_witness(layer, transform, worst, sizes) if device == "cpu" else None
+        decided |= {"witness": simple or decided["witness"]}
     if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
         if worst.tolerance > BLIND:
             decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}

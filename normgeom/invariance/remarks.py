@@ -11,11 +11,11 @@ from normgeom.invariance.graph import Graph, NoGraph, with_hidden_eps
 from normgeom.invariance.measure import evaluate
 from normgeom.invariance.scales import without_eps
 from normgeom.layers import Layer, ModuleLayer, NormLayer, OnSummedInputs
+from normgeom.layers.fitting import REFUSALS
 
 GAP = 1e-2  # a backward pass that is not the derivative is off by a good part of it
 SAME = 1e-6
 STEP = 1e-3
-FAILED = (RuntimeError, TypeError, ValueError)
 
 Point = tuple[torch.Tensor, torch.Tensor]
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
@@ -57,7 +57,7 @@ def of_gradient(layer: Layer, transform: Any, point: Point, seen: Graph | NoGrap
         if gap < GAP:
             return ""
         error = gradient_identity_error(layer, element, *point, generator=generator)
-    except FAILED:
+    except REFUSALS:
         return ""
     cut = seen.detached if isinstance(seen, Graph) else ()
     where = f" (detached at {', '.join(cut)})" if cut else ""
@@ -71,7 +71,7 @@ def of_sizes(layer: Layer, point: Point) -> str:
     """Return where the code compares a size, or an empty string."""
     try:
         lines = branches(layer, *point)
-    except FAILED:
+    except REFUSALS:
         return ""
     compared = f"the code compares sizes ({', '.join(lines)}): what is said holds at the sizes of this check"
     return compared if lines else ""
@@ -84,7 +84,7 @@ def _of_no_gradient(layer: Layer, point: Point) -> str:
         with torch.random.fork_rng(devices=[]):
             outputs = layer(weight, data)
         moved = evaluate(layer, *(array + STEP * array.roll(1, 0) for array in point))
-    except FAILED:
+    except REFUSALS:
         return ""
     still = outputs.requires_grad or bool(torch.isclose(moved, outputs, rtol=0.0, atol=STEP**2).all())
     return "" if still else "the outputs carry no gradient, although they change with weight and data"
@@ -100,7 +100,7 @@ def _of_writing(layer: Layer, point: Point, seen: Graph | NoGraph | None) -> str
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             module(summed)
-    except FAILED:
+    except REFUSALS:
         return ""
     lines = f" ({', '.join(seen.in_place)})" if isinstance(seen, Graph) and seen.in_place else ""
     return "" if torch.equal(summed, kept) else f"the module changes its input in place{lines}"
@@ -111,7 +111,7 @@ def _of_scale(layer: Layer, point: Point, seen: Graph | NoGraph | None) -> str:
     layer = with_hidden_eps(layer, seen) or (layer.in_double() if isinstance(layer, ModuleLayer) else layer)
     try:
         outputs = evaluate(without_eps(layer), *point).double()
-    except FAILED:
+    except REFUSALS:
         return ""
     positions = list(range(2, outputs.ndim))
     over = {"units": [1, *positions], "cases": [0, *positions], "positions": positions}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 MAY_BE_NOTHING = ", by an amount that may be 0"  # what is said until a witness shows that it is not
+SHOWN = 3  # entries along an axis of an array that is too large to print
 NOT_A_FUNCTION = "so it is not a function of weight and data"
 
 
@@ -200,8 +201,12 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
     if no_function := [v for v in verdicts if v.reason.endswith(NOT_A_FUNCTION)]:
         return no_function[0]
     decided = [v for v in verdicts if v.kind is not Kind.UNDECIDED]
-    given = list(dict.fromkeys(v.reason for v in verdicts if v.reason))
-    reasons = "; ".join(r for r in given if not any(r in other for other in given if other != r))
+    alone = len(verdicts) > 1 and [v.engines for v in decided] == [("numeric",)] and decided[0].holds
+    reasons = _joined(verdicts)
+    if alone:
+        missing = _joined([v for v in verdicts if v is not decided[0]])
+        by_rounding = f"decided by the numeric engine alone: {missing}" if missing else ""
+        reasons = "; ".join(filter(None, [decided[0].reason, by_rounding]))
     if not decided:
         return dataclasses.replace(verdicts[0], reason=reasons)
     if any(v.witness for v in decided):
@@ -226,6 +231,12 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
         mode=decided[0].mode,
         reason=reasons,
     )
+
+
+def _joined(verdicts: Sequence[Verdict]) -> str:
+    """The reasons of verdicts in a row, each once."""
+    given = list(dict.fromkeys(v.reason for v in verdicts if v.reason))
+    return "; ".join(r for r in given if not any(r in other for other in given if other != r))
 
 
 def _advice(verdicts: Sequence[Verdict]) -> str:
@@ -260,11 +271,20 @@ def describe(transform: Any) -> str:
 
 
 def _matrix(array: Any) -> str:
-    """An array as nested lists of short numbers; a large one as its shape."""
+    """An array as nested lists of short numbers; of a large one its corner, and its shape."""
     if hasattr(array, "detach"):
         array = array.detach().cpu().double().numpy()
     if isinstance(array, np.ndarray) and array.size > 64:
-        return f"(an array of shape {array.shape})"
+        return f"{_corner(array)} (shape {array.shape})"
     if isinstance(array, np.ndarray) and array.ndim:
         return "[" + ", ".join(_matrix(row) for row in array) + "]"
     return f"{float(array):.4g}" if isinstance(array, float | np.ndarray) else str(array)
+
+
+def _corner(array: np.ndarray) -> str:
+    """The first entries along every axis, and dots for those left out."""
+    if not array.ndim:
+        return _matrix(array)
+    shown = SHOWN if array.ndim <= 2 else 1
+    parts = [_corner(np.asarray(part)) for part in array[:shown]]
+    return "[" + ", ".join([*parts, *(["..."] if len(array) > shown else [])]) + "]"

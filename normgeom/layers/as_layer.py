@@ -13,8 +13,6 @@ from torch import nn
 
 from normgeom._types import Data, NumberOrPerUnit, Weight
 from normgeom.layers.constructors import function_layer, on_summed_inputs, owning_weight
-from normgeom.layers.function_layer import FunctionLayer
-from normgeom.layers.module_layer import ModuleLayer
 from normgeom.layers.norm_layer import NormLayer
 from normgeom.layers.protocol import Layer
 from normgeom.layers.weights import begins_with_weight, own_matrices
@@ -88,8 +86,9 @@ def _other_layer(layer: Any, eps: float | None, name: str) -> Layer:
             "a layer must be a norm (with statistics(weight, data)), an nn.Module that acts on summed "
             f"inputs, or a function of (weight, data); got {layer!r}."
         )
-    elif name and isinstance(layer, NormLayer | ModuleLayer | FunctionLayer):
-        layer = dataclasses.replace(layer, label=name)
+    elif name and dataclasses.is_dataclass(layer):
+        fields = {one.name for one in dataclasses.fields(layer)} & {"label", "name"}
+        layer = dataclasses.replace(layer, **dict.fromkeys(fields, name))
     return layer if eps is None else layer.with_eps(eps)
 
 

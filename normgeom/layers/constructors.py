@@ -1,6 +1,7 @@
 """Layers of modules and functions whose place is said: on the summed inputs, owning a weight, making one."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from normgeom.layers.convolution import Convolution
-from normgeom.layers.fitting import fitting_units, takes_arguments
+from normgeom.layers.convolution import KERNEL, Convolution
+from normgeom.layers.fitting import fitting_units, takes_arguments, takes_some_units
 from normgeom.layers.function_layer import FunctionLayer, WithNewWeight
 from normgeom.layers.module_layer import OnSummedInputs, OwningWeight, WithNewWeightModule, copied
 from normgeom.layers.protocol import Layer
@@ -23,6 +24,7 @@ POSITIONS_OF = {  # the axes of positions that these modules ask for
     nn.InstanceNorm3d: 3,
     nn.LocalResponseNorm: 2,
 }
+IMAGES = (2, 1, 3)  # axes of positions that are tried, in turn, for a module that refuses summed inputs
 
 
 def on_summed_inputs(
@@ -40,7 +42,7 @@ def on_summed_inputs(
         module: maps summed inputs, (cases, units) or (cases, units, *positions), to outputs.
         kernel: sizes of the kernel of a convolution, `()` for a dense layer. If not given, what the module
             asks for: a kernel for BatchNorm2d and 3d, InstanceNorm, LocalResponseNorm, LayerNorm([C, H, W])
-            and RMSNorm([C, H, W]).
+            and RMSNorm([C, H, W]), and for a module that refuses (cases, units) and takes images.
         spatial: positions of the data; 2 more than the kernel along each axis if not given.
         padding: zeros around the data of a convolution.
         inputs: the number of inputs; any if not given.
@@ -55,18 +57,38 @@ def on_summed_inputs(
     (2, 2)
     """
     _check_module(module)
-    convolution = _asked_for(module) if kernel is None else Convolution.of(kernel, spatial, padding)
-    if kernel is None and convolution.kernel:
-        convolution = Convolution.of(convolution.kernel, spatial or convolution.spatial, padding)
-    layer = OnSummedInputs(copied(module), name, convolution, inputs)
+    own = copied(module)
+    given = None if kernel is None else Convolution.of(kernel, spatial, padding)
+    choice = _choices(module, spatial, padding) if given is None else [given]
+    layers = [OnSummedInputs(own, name, convolution, inputs) for convolution in choice]
+    fits = (one for one in layers if takes_some_units(own, _trial(one), one.units))
+    layer = layers[0] if len(layers) == 1 else next(fits, layers[0])
     if layer.units is not None:
         return layer
+    return dataclasses.replace(layer, fitted_units=fitting_units(own, _trial(layer)))
 
-    def call(units: int) -> torch.Tensor:
-        shapes = convolution.shapes(units, inputs or 2 * convolution.groups, 3)
-        return layer(*(torch.linspace(1, 2, math.prod(shape)).reshape(shape) for shape in shapes))
 
-    return dataclasses.replace(layer, fitted_units=fitting_units(module, call))
+def _choices(module: nn.Module, spatial: tuple[int, ...], padding: int) -> list[Convolution]:
+    """The convolution that a module asks for; if none does, none, or else images of so many axes."""
+    asked = _asked_for(module)
+    if asked.kernel:
+        return [Convolution.of(asked.kernel, spatial or asked.spatial, padding)]
+    axes = [n for n in IMAGES if len(spatial) in (0, n)]
+    return [asked, *(Convolution.of((KERNEL,) * n, spatial, padding) for n in axes)]
+
+
+def _trial(layer: OnSummedInputs) -> Callable[[int], None]:
+    """The call of a layer with so many units; what is for images must keep their shape."""
+
+    def call(units: int) -> None:
+        sizes = layer.convolution.shapes(units, layer.inputs or 2 * layer.convolution.groups, 3)
+        weight, data = (torch.linspace(1, 2, math.prod(shape)).reshape(shape) for shape in sizes)
+        outputs = layer(weight, data)
+        summed = layer.convolution(weight, data)
+        if layer.convolution.kernel and getattr(outputs, "shape", None) != summed.shape:
+            raise ValueError(f"outputs must have the shape of the summed inputs, {tuple(summed.shape)}")
+
+    return call
 
 
 def _asked_for(module: nn.Module) -> Convolution:
@@ -185,8 +207,14 @@ def function_layer(
     >>> layer.convolution.spatial
     (5, 5)
     """
-    if not (callable(function) and takes_arguments(function, 2)):
+    if not callable(function):
         raise TypeError(f"a layer must be a function of (weight, data); got {function!r}.")
+    if not takes_arguments(function, 2):
+        called = f"{getattr(function, '__name__', repr(function))}{inspect.signature(function)}"
+        raise TypeError(
+            f"a layer must be a function of (weight, data); got {called}. If it makes the layer, give what "
+            "it returns, on the command line a function that takes nothing."
+        )
     return FunctionLayer(function, name, Convolution.of(kernel, spatial), units, inputs)
 
 

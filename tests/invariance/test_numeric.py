@@ -7,6 +7,7 @@ from torch import nn
 
 import normgeom as ng
 from normgeom.invariance import eps_law
+from normgeom.invariance.verdict import Witness
 from tests.oracles import TABLE_1
 
 Kind = ng.Kind
@@ -314,6 +315,62 @@ def test_a_module_says_how_many_units_it_takes(generator):
     with pytest.raises(ValueError, match=r"must take a weight and data of shapes \(5, 4\) .* pass units="):
         ng.check(lambda w, x: x @ w.T * scale)
     assert len(ng.check(lambda w, x: x @ w.T * scale, units=7)) == 6
+
+
+def centred_at_the_median(weight, data):
+    summed = data @ weight.T
+    centred = summed - summed.median(-1, keepdim=True).values
+    return centred / (centred.abs().mean(-1, keepdim=True) + 1e-5)
+
+
+def test_where_the_numeric_engine_is_alone_its_witness_is_of_small_whole_numbers():
+    row = ng.check(centred_at_the_median)
+    for witness in (row["WeightVectorRescale"].witness, row["DatasetRecenter"].witness):
+        assert all(torch.equal(a, a.round().clamp(-2, 2)) for a in (witness.weight, witness.data))
+        at, moved = (witness.weight, witness.data), witness.transform(witness.weight, witness.data)
+        seen = [float(centred_at_the_median(*p)[witness.case, witness.unit]) for p in (at, moved)]
+        assert seen == [witness.before, witness.after]
+        assert witness.deviation > 0.1
+    assert row["CaseRescale"].reason.startswith("decided by the numeric engine alone: abstract: its law is")
+    assert row["DatasetRecenter"].reason.startswith("abstract: its law is lost at aten.median")
+
+
+def test_a_witness_at_data_given_is_of_these_data(point):
+    (verdict,) = ng.check(centred_at_the_median, [ng.DatasetRecenter], weight=point[0], data=point[1])
+    assert torch.equal(verdict.witness.data, point[1])
+
+
+def test_a_large_witness_shows_its_corner():
+    array = torch.arange(128.0).reshape(8, 16)
+    said = str(Witness(array, array.reshape(8, 4, 2, 2), "a", 0, 0, 1.0, 2.0))
+    assert "weight = [[0, 1, 2, ...], [16, 17, 18, ...], [32, 33, 34, ...], ...] (shape (8, 16))" in said
+    assert "data   = [[[[0, 1], [2, 3]], ...], ...] (shape (8, 4, 2, 2))" in said
+
+
+class Refuses(torch.nn.Module):
+    """A module that takes no arguments of any shape, each time by another error."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def forward(self, summed):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [IndexError("a b\nc"), ValueError("a b"), TypeError("a b"), KeyError("a b"), ZeroDivisionError("a b")],
+)
+def test_an_error_of_the_layer_s_code_is_one_line(error):
+    said = (
+        r"^Refuses must take a weight and data of shapes \(7, 4\) and \(6, 4\), so summed inputs of shape "
+        rf"\(6, 7\); it raised {type(error).__name__}: '?a b'?\. If .* nn.Sequential\(nn.Conv2d\(...\), Ref"
+    )
+    with pytest.raises(ValueError, match=said) as raised:
+        ng.check(Refuses(error), units=7)
+    assert len(str(raised.value).splitlines()) == 1
+    assert all(v.kind is ng.Kind.UNDECIDED for v in ng.check(Refuses(error), engines=["graph", "abstract"]))
 
 
 def test_a_layer_with_its_own_size():

@@ -69,6 +69,14 @@ def test_unknown_names(table):
         ng.invariance_table([])
 
 
+def test_layers_of_one_name_are_numbered():
+    table = ng.invariance_table(
+        [ng.as_layer(ng.RMSNorm, eps=1e-3), ng.NoNorm(), ng.RMSNorm()], [ng.CaseRescale], engines=["exact"]
+    )
+    assert [row.layer for row in table] == ["RMSNorm 1", "NoNorm", "RMSNorm 2"]
+    assert [table[name, "CaseRescale"].exactly for name in ("RMSNorm 1", "RMSNorm 2")] == [False, True]
+
+
 def test_progress_names_each_row():
     seen = []
     ng.invariance_table([ng.RMSNorm(), ng.NoNorm()], engines=["exact"], progress=seen.append)

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import normgeom as ng
+from normgeom.variants import variant
 
 
 def snapshot(module):
@@ -36,6 +37,13 @@ def test_a_class_of_norm_stands_for_its_default():
     assert ng.as_layer(ng.RMSNorm, eps=1e-6).eps == 1e-6
 
 
+@pytest.mark.parametrize(
+    "layer", [ng.RMSNorm(), nn.LayerNorm(4), lambda w, x: x @ w.T, variant("layer norm")]
+)
+def test_every_kind_of_layer_takes_a_name(layer):
+    assert ng.as_layer(ng.as_layer(layer), name="mine").name == "mine"
+
+
 def test_frozen_batch_norm_is_batch_norm_at_its_own_point(point):
     frozen = ng.frozen_batch_norm(*point, eps=1e-3, bias_before=0.5)
     torch.testing.assert_close(frozen(*point), ng.as_layer(ng.BatchNorm(), eps=1e-3)(*point))
@@ -46,6 +54,11 @@ def test_frozen_batch_norm_is_batch_norm_at_its_own_point(point):
     ("make", "error", "message"),
     [
         (lambda: ng.as_layer(3), TypeError, "a layer must be a norm .* got 3"),
+        (
+            lambda: ng.as_layer(lambda width: nn.LayerNorm(width)),
+            TypeError,
+            r"a function of \(weight, data\); got <lambda>\(width\). If it makes the layer, give",
+        ),
         (
             lambda: ng.as_layer(nn.LayerNorm(4), gain=2.0),
             TypeError,

@@ -255,6 +255,31 @@ def test_the_units_that_fit_are_found():
     assert torch.equal(random, torch.get_rng_state())
 
 
+class ImageNorm(nn.Module):
+    """A norm of one's own for images, (cases, units, height, width)."""
+
+    def __init__(self, units=1, axes=(2, 3)):
+        super().__init__()
+        self.gain, self.axes = nn.Parameter(torch.ones(units, 1, 1)), axes
+
+    def forward(self, images):
+        return self.gain * images / images.square().mean(self.axes, keepdim=True).sqrt()
+
+
+def test_a_module_that_takes_only_images_gets_images():
+    layer = ng.as_layer(ImageNorm(8))
+    assert (layer.units, layer.convolution.kernel) == (8, (2, 2))
+    holds = ng.check(ImageNorm(8), engines=["numeric"]).holds
+    assert holds == (YES, NO, YES, YES, NO, YES)
+    assert holds == ng.check(nn.Sequential(nn.Conv2d(4, 8, 2, bias=False), ImageNorm(8))).holds
+    assert ng.as_layer(ImageNorm(axes=(2, 3, 4))).convolution.kernel == (2, 2, 2)
+
+
+@pytest.mark.parametrize("module", [nn.LayerNorm(5), nn.GroupNorm(2, 6), PerGroup(), nn.Flatten(), nn.Tanh()])
+def test_a_module_that_takes_summed_inputs_gets_no_images(module):
+    assert ng.as_layer(module).convolution.kernel == ()
+
+
 def test_rms_norm_over_images_has_images():
     assert ng.as_layer(nn.RMSNorm([5, 3, 3])).convolution.kernel == (2, 2)
     assert ng.check(nn.RMSNorm([5, 3, 3]), engines=["numeric"]).holds == (YES, NO, NO, YES, NO, YES)

@@ -1,7 +1,10 @@
 """The pytest face, run as a user would."""
 
+import re
 import subprocess
 import sys
+
+import pytest
 
 import normgeom as ng
 from normgeom.testing import parametrize_with_invariances
@@ -32,3 +35,11 @@ def test_items_have_names_and_fail_where_a_claim_is_missing(tmp_path):
 )
 def test_the_decorator_in_a_suite_that_runs_in_parallel(check):
     check()
+
+
+@pytest.mark.parametrize("missing", ["hypothesis", "pytest"])
+def test_without_its_packages_the_import_says_what_to_install(missing):
+    code = f"import sys; sys.modules[{missing!r}] = None; import normgeom.testing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = f"ImportError: normgeom.testing needs the packages pytest and hypothesis, .*{missing} is not"
+    assert re.search(said + r" installed\. Install them: pip install hypothesis pytest", done.stderr)
