@@ -22,7 +22,7 @@ from normgeom.symmetry.map import HEADER
 from normgeom.symmetry.presented import joint_shown
 
 SINGLE = ("matrices free alone", "vectors free alone", "dead")
-SHIFTS = ("column sums", "row sums", "joint shift", "shift that biases take away")
+SHIFTS = ("column sums", "row sums", "joint shift", "absorbed shift")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def counts(name: str, found: ng.SymmetryMap) -> list[dict[str, Any]]:
         "column sums": sum(_shifts(one, ng.Move.SHIFT_UNITS) for one in found.blocks),
         "row sums": sum(_shifts(one, ng.Move.SHIFT_INPUTS) for one in found.blocks),
         "joint shift": len(found.joint_shifts),
-        "shift that biases take away": len(found.carried_shifts),
+        "absorbed shift": len(found.carried_shifts),
     }
     base = {"model": name, "blocks": len(found.blocks), "nullity": found.nullity}
     return [{**base, "symmetry": kind, "count": count} for kind, count in kinds.items()]
@@ -85,7 +85,7 @@ def names(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw architectures against kinds of symmetries; a cell holds how many there are."""
     models, kinds = names(rows)
-    with style(height=1.3 + 0.17 * len(models), xtick__labelsize=6.5, ytick__labelsize=6.5):
+    with style(height=1.6 + 0.17 * len(models), xtick__labelsize=6.5, ytick__labelsize=6.5):
         figure, ax = plt.subplots()
         for row in rows:
             if row["count"]:
@@ -118,7 +118,7 @@ def _cell(ax: Axes, x: int, y: int, row: dict[str, Any]) -> None:
 
 
 def _name_axes(ax: Axes, models: Sequence[str], kinds: Sequence[str], nullities: dict[str, int]) -> None:
-    ax.set_xticks(range(len(kinds)), kinds, rotation=35, ha="left", rotation_mode="anchor")
+    ax.set_xticks(range(len(kinds)), kinds, rotation=60, ha="left", rotation_mode="anchor")
     ax.xaxis.tick_top()
     ax.set_yticks(range(len(models)), [f"{model}  [{nullities[model]}]" for model in models])
     ax.tick_params(length=0)
@@ -136,7 +136,7 @@ def _name_axes(ax: Axes, models: Sequence[str], kinds: Sequence[str], nullities:
         (len(kinds) - shifts / 2, "shifts"),
     ):
         ax.text(where - 0.5, len(models) - 0.35, text, ha="center", va="top", size=6.5)
-    ax.text(-0.6, len(models) - 0.35, "[nullity]", ha="right", va="top", size=6.5)
+    ax.text(-0.6, -0.7, "[nullity]", ha="right", va="bottom", size=6.5)
 
 
 def write(options: Options) -> list[Path]:
