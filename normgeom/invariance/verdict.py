@@ -225,7 +225,10 @@ def settle(verdicts: Sequence[Verdict]) -> Verdict:
         predicted=_first(decided, "predicted"),
         degree=_first(decided, "degree"),
         flips=any(v.flips for v in decided if v.degree is not None),
-        witness=min((v.witness for v in decided if v.witness), key=lambda w: len(str(w)), default=None),
+        # what says how to check it by hand goes first
+        witness=min(
+            (v.witness for v in decided if v.witness), key=lambda w: (not w.detail, len(str(w))), default=None
+        ),
         proof=_first(decided, "proof"),
         engines=tuple(e for v in decided for e in v.engines),
         mode=decided[0].mode,
