@@ -155,7 +155,7 @@ def _draw_left(rows: Sequence[dict[str, Any]], ax: Axes) -> None:
     ax.set_xlabel("step", labelpad=1)
     ax.set_ylabel(r"$\|1^T W_h\|$, at the start 1")
     ax.set_ylim(bottom=0)
-    ax.text(0.03, 0.03, "lines: theory\nmarks: measured", transform=ax.transAxes, size=6, va="bottom")
+    ax.text(0.03, 0.97, "lines: theory\nmarks: measured", transform=ax.transAxes, size=6, va="top")
 
 
 def _draw_deviations(rows: Sequence[dict[str, Any]], summary: Sequence[dict[str, Any]], ax: Axes) -> None:
