@@ -56,15 +56,12 @@ def parameters(cell: Cell) -> Tensors:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def with_parameters(cell: Cell, given: Tensors, *, first_order: bool) -> Cell:
+def with_parameters(cell: Cell, given: Tensors) -> Cell:
     """Return a copy of a cell that computes with the given tensors in place of its parameters."""
     twin = _with_own(cell, given, "")
     twin.__dict__["_modules"] = {
         name: _with_own(part, given, f"{name}.") for name, part in cell._modules.items() if part is not None
     }
-    for part in twin._modules.values():
-        if isinstance(part, GainBiasNorm):
-            part.first_order = first_order
     return twin
 
 
@@ -75,30 +72,18 @@ def _with_own(module: M, given: Tensors, prefix: str) -> M:
     return twin
 
 
-def plain_pass(
-    cell: Cell, given: Tensors, every_cell: bool, *, first_order: bool, seen: list[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Return hidden states and cell states (of all steps or the last) by plain operations.
-
-    `seen` gets the products `W_h h` of all steps.
-    """
-    twin, taps = with_parameters(cell, given, first_order=first_order), given.get("tap_recurrent")
+def definition_pass(cell: Cell, given: Tensors, every_cell: bool) -> list[torch.Tensor]:
+    """Return hidden states and cell states (of all steps or the last) by the operations that define a cell."""
+    twin, taps = with_parameters(cell, given), given.get("tap_recurrent")
     into = twin.project(given["x"], given.get("tap_input")) if "weight_input" in given else given["x"]
     steps = itertools.count()
-
-    def see(summed: torch.Tensor) -> torch.Tensor:
-        summed = summed if taps is None else summed + taps[next(steps)]
-        if first_order and torch.is_grad_enabled():  # the first product may depend on constants alone
-            summed.requires_grad_()
-        seen.append(summed)
-        return summed
-
+    see = None if taps is None else lambda summed: summed + taps[next(steps)]
     state: State = tuple(given[name] for name in ("h", "c") if name in given)
     kinds = list(zip(*twin.run(into, state, see), strict=True))
     return [torch.stack(kinds[0]), *(torch.stack(k if every_cell else k[-1:]) for k in kinds[1:])]
 
 
-def plain_gradients(
+def definition_gradients(
     cell: Cell, given: Tensors, every_cell: bool, grads: list[torch.Tensor | None], wanted: set[str]
 ) -> Tensors:
     """Return the gradients of a pass by its definition, which can be differentiated again.
@@ -108,7 +93,7 @@ def plain_gradients(
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         given = {name: value.view_as(value) if name in wanted else value for name, value in given.items()}
-        results = plain_pass(cell, given, every_cell, first_order=False, seen=[])
+        results = definition_pass(cell, given, every_cell)
         pairs = [(r, g) for r, g in zip(results, grads, strict=False) if g is not None]
         names = sorted(wanted)
         found = torch.autograd.grad(

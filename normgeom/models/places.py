@@ -2,13 +2,12 @@
 
 Written out in elementary operations: their derivatives are right at every order and in every mode, which
 those of torch's fused `layer_norm` are not (nested forward mode from order 2, reverse mode from order 3).
-The fused one serves where no more than one reverse-mode derivative can be taken of it.
+The fused one serves in `normgeom.models.plain`, where no more than its first derivative is used.
 """
 
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 
@@ -19,10 +18,6 @@ def layer_norm(summed: torch.Tensor, eps: float) -> torch.Tensor:
     centred = work - work.mean(-1, keepdim=True)
     normalized = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
     return normalized.to(summed.dtype) if half else normalized
-
-
-def _fused_layer_norm(summed: torch.Tensor, eps: float) -> torch.Tensor:
-    return F.layer_norm(summed, summed.shape[-1:], eps=eps)
 
 
 class GainBiasNorm(nn.Module):
@@ -43,9 +38,6 @@ class GainBiasNorm(nn.Module):
     >>> norm.sigma(torch.tensor([[1.0, 3.0, 0.0, 10.0]])).tolist()
     [[1.0, 5.0]]
     """
-
-    first_order = False
-    """Whether torch's fused kernel may be used: set on the copies that `FirstOrderScan` makes."""
 
     def __init__(
         self,
@@ -71,12 +63,11 @@ class GainBiasNorm(nn.Module):
 
     def normalized(self, summed: torch.Tensor) -> torch.Tensor:
         """Return the normalized summed inputs, before gain and bias."""
-        norm = _fused_layer_norm if self.first_order else layer_norm
         if len(self.segments) == 1:
-            return norm(summed, self.eps)
+            return layer_norm(summed, self.eps)
         if len(set(self.segments)) == 1:
-            return norm(summed.unflatten(-1, (len(self.segments), -1)), self.eps).flatten(-2)
-        return torch.cat([norm(part, self.eps) for part in summed.split(self.segments, -1)], -1)
+            return layer_norm(summed.unflatten(-1, (len(self.segments), -1)), self.eps).flatten(-2)
+        return torch.cat([layer_norm(part, self.eps) for part in summed.split(self.segments, -1)], -1)
 
     def sigma(self, summed: torch.Tensor) -> torch.Tensor:
         """Return `sqrt(var a + eps)` of every segment: (..., segments), in the units of the summed inputs."""
@@ -85,8 +76,6 @@ class GainBiasNorm(nn.Module):
 
     def forward(self, summed: torch.Tensor) -> torch.Tensor:
         """Return `gain * z + bias`."""
-        if self.first_order and len(self.segments) == 1 and self.gain.ndim == 1:
-            return F.layer_norm(summed, self.segments, self.gain, self.bias, self.eps)
         return self.normalized(summed) * self.gain + self.bias
 
     def extra_repr(self) -> str:

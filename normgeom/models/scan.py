@@ -3,11 +3,12 @@
 import torch
 
 from normgeom.models.cell import Cell, State
-from normgeom.models.first_order import FirstOrderScan
-from normgeom.models.fused.function import FusedScan, fused_spec
+from normgeom.models.function import Pass, Scan
+from normgeom.models.fused.kernel import kernel_pass
 from normgeom.models.given import Taps, given_tensors, parameters
+from normgeom.models.plain.passes import plain_pass
 from normgeom.models.sequences import Packing
-from normgeom.models.watchers import as_made, saved_through_hooks, watched
+from normgeom.models.watchers import as_made, watched
 
 
 def scan(
@@ -15,21 +16,18 @@ def scan(
 ) -> tuple[torch.Tensor, State]:
     """Return the hidden states at every step (steps, cases, H), and the final state of every case.
 
-    On the CPU the kernel runs where one can be built, elsewhere plain operations with torch's fused norm;
-    under a transform, a mode or a hook, the operations that define the cell.
+    On the CPU the kernel runs where one can be built, elsewhere a loop of torch's operations, each with a
+    gradient by hand; under a transform, a mode or a hook on a part, the operations that define the cell.
     """
-    if watched((x, *state, *parameters(cell).values())) or not as_made(cell):
+    way: Pass | None = None
+    if as_made(cell) and not watched((x, *state, *parameters(cell).values())):
+        given, every_cell = given_tensors(cell, x, state, taps), packing is not None
+        way = kernel_pass(cell, given, every_cell) or plain_pass(cell, given, every_cell)
+    if way is None:
         kinds = _by_definition(cell, x, state, taps)
     else:
-        given, every_cell = given_tensors(cell, x, state, taps), packing is not None
-        spec = fused_spec(cell, given, every_cell)
-        if spec is not None:
-            kinds = FusedScan.apply(spec, cell, tuple(given), *given.values())
-        elif saved_through_hooks():  # which would cut the graph that the pass of first order keeps
-            kinds = _by_definition(cell, x, state, taps)
-        else:
-            kinds = FirstOrderScan.apply(cell, every_cell, tuple(given), *given.values())
-        kinds = [kind for kind in kinds if kind is not None]
+        found = Scan.apply(way, cell, tuple(given), *given.values())
+        kinds = [kind for kind in found if kind is not None]
     return kinds[0], tuple(k[-1] if packing is None else packing.final(k) for k in kinds)
 
 

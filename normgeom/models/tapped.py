@@ -27,7 +27,7 @@ class TappedCells:
         shape = (*x.shape[:2], len(cell.weight_recurrent))
         taps = Taps(zero.expand(shape).requires_grad_(), zero.expand(shape).requires_grad_())
         self._taps[name], self._seen[name] = taps, (x.detach(), state[0].detach())
-        return with_parameters(cell, own, first_order=False), taps
+        return with_parameters(cell, own), taps
 
     def keep(self, name: str, outputs: torch.Tensor) -> None:
         """Put the hidden states that each step started from in place of the initial one."""

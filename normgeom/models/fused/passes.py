@@ -41,7 +41,8 @@ def forward_pass(spec: Spec, given: Tensors, pool: Pool) -> Held:
         held.put(cell=_from(given["c"], take(steps + 1, cases, units)), squashed=take(steps, cases, units))
         held.put(scale_cell=take(steps, cases), mean_cell=take(steps, cases))
     held.put(**_vectors(spec, given, stack))
-    step, address, transposed = spec.forward, held.address, weight.t()
+    # a product with a transposed matrix is slower than with a copy of it
+    step, address, transposed = spec.forward, held.address, weight.t().contiguous()
     targets = summed.unbind(0) if kept else summed.unbind(0) * steps
     for t, (before, target) in enumerate(zip(held.tensors["hidden"].unbind(0), targets, strict=False)):
         torch.mm(before, transposed, out=target)

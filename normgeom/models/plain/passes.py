@@ -1,0 +1,59 @@
+"""The way of plain operations: a loop forward and one back, neither with a graph."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from normgeom.models.cell import Cell
+from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
+from normgeom.models.given import Tensors
+from normgeom.models.plain import steps
+from normgeom.models.plain.products import InputProducts
+
+_STEPS: dict[type[Cell], Any] = {
+    LNRNNCell: (steps.rnn_forward, steps.rnn_backward),
+    LNLSTMCell: (steps.lstm_forward, steps.lstm_backward),
+    DRAWLSTMCell: (steps.lstm_forward, steps.lstm_backward),
+    LNGRUCell: (steps.gru_forward, steps.gru_backward),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class PlainPass:
+    """Torch's operations for every part of a step, on any device."""
+
+    cell: Cell
+    every_cell: bool
+
+    def forward(self, given: Tensors) -> tuple[Tensors, None]:
+        """Run the steps; return the tensors that the gradient reads."""
+        into, kept = InputProducts(self.cell, given).forward()
+        for name, states in (("h", "hidden"), ("c", "cell")):
+            if name in given:
+                kept[states] = given[name].new_empty(len(into) + 1, *given[name].shape)
+                kept[states][0] = given[name]
+        _STEPS[type(self.cell)][0](self.cell, given, into, kept)
+        return kept, None
+
+    def backward(
+        self,
+        kept: Tensors,
+        rest: None,
+        given: Tensors,
+        grads: tuple[torch.Tensor | None, ...],
+        wanted: set[str],
+    ) -> Tensors:
+        """Return the gradients of the wanted inputs, from those of the outputs and of the cell states."""
+        left = _STEPS[type(self.cell)][1](self.cell, given, kept, steps.Coming(grads[0], grads[1]))
+        found = left.others | left.sensitivities.gradients(left.state, wanted)
+        into = found["tap_recurrent"] if self.cell.placement.joint else left.into
+        found |= InputProducts(self.cell, given).backward(kept, into, wanted)
+        return {name: value for name, value in found.items() if name in wanted}
+
+
+def plain_pass(cell: Cell, given: Tensors, every_cell: bool) -> PlainPass | None:
+    """Return the plain pass of a cell: of every placement but the joint one of the GRU, which has none."""
+    if isinstance(cell, LNGRUCell) and cell.placement.joint:
+        return None
+    return PlainPass(cell, every_cell)

@@ -1,0 +1,206 @@
+"""The steps of each cell, and the gradient of them: `step` of `normgeom.models.cells`, written in place.
+
+`*_forward(cell, given, into, kept)` puts into `kept` the states and what the gradient reads; `into`
+(steps, cases, stack) are the products of the input. `*_backward(cell, given, kept, coming)` goes from the last
+step to the first with the gradients that come from the outputs; see `Backward`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from normgeom.models.cell import Cell
+from normgeom.models.given import Tensors
+from normgeom.models.plain.norms import over_steps
+from normgeom.models.plain.products import StateProducts, StateSensitivities, step_norm
+
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+
+
+@dataclass
+class Coming:
+    """The gradients of the hidden states of all steps, and of the cell states of some: all, or the last."""
+
+    outputs: torch.Tensor | None
+    cells: torch.Tensor | None
+
+    def to_hidden(self, steps: int) -> list[torch.Tensor | None]:
+        """Return the gradient of each step's hidden state."""
+        return [None] * steps if self.outputs is None else [*self.outputs.unbind(0)]
+
+    def to_cells(self, steps: int) -> list[torch.Tensor | None]:
+        """Return the gradient of each step's cell state."""
+        if self.cells is None:
+            return [None] * steps
+        return [*[None] * (steps - len(self.cells)), *self.cells.unbind(0)]
+
+
+@dataclass
+class Left:
+    """The gradients when all steps are gone back: (steps, cases, stack) of `into` and of what `W_h h` became."""
+
+    into: torch.Tensor
+    state: torch.Tensor
+    sensitivities: StateSensitivities
+    others: Tensors = field(default_factory=dict)
+
+
+def rnn_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
+    """`h = tanh(gates)`."""
+    products, h = StateProducts(cell, given, len(into)), kept["hidden"].unbind(0)
+    for t, more in enumerate(into.unbind(0)):
+        torch.tanh(products.gates(t, h[t], more), out=h[t + 1])
+    kept |= products.kept()
+
+
+def rnn_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> Left:
+    """The gradient of `rnn_forward`."""
+    h, products = kept["hidden"].unbind(0), StateSensitivities(cell, given, kept)
+    grads = torch.empty_like(kept["hidden"][1:])
+    carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(len(grads))
+    for t, grad in _back(grads):
+        _add(carried, outputs[t])
+        _tanh_backward(carried, h[t + 1], grad_input=grad)
+        products.backward(t, grad, carried)
+    return Left(grads, grads, products, {"h": carried})
+
+
+def lstm_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
+    """`c' = s(f) c + s(i) tanh(g)`, `h' = s(o) tanh(LN(c'))`."""
+    products, norm = StateProducts(cell, given, len(into)), step_norm(cell, given, "norm_cell")
+    activated, squashed = torch.empty_like(into), torch.empty_like(kept["hidden"][1:])
+    units = squashed.shape[-1]
+    (f, i, o, g), three = _gates_of(activated, 4), activated[..., : 3 * units].unbind(0)
+    h, c, y = (v.unbind(0) for v in (kept["hidden"], kept["cell"], squashed))
+    statistics = []
+    for t, more in enumerate(into.unbind(0)):
+        gates = products.gates(t, h[t], more).split((3 * units, units), -1)
+        torch.sigmoid(gates[0], out=three[t])
+        torch.tanh(gates[1], out=g[t])
+        shown = torch.mul(f[t], c[t], out=c[t + 1]).addcmul_(i[t], g[t])
+        if norm is not None:
+            shown, *pair = norm.forward(shown)
+            statistics.append(pair)
+        torch.tanh(shown, out=y[t])
+        torch.mul(o[t], y[t], out=h[t + 1])
+    kept |= products.kept() | {"activated": activated, "squashed": squashed}
+    if norm is not None:
+        kept |= zip(("mean_cell", "scale_cell"), map(torch.stack, zip(*statistics, strict=True)), strict=True)
+
+
+def lstm_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> Left:
+    """The gradient of `lstm_forward`."""
+    norm, products = _CellNorm(cell, given, kept), StateSensitivities(cell, given, kept)
+    activated, c, y = kept["activated"], kept["cell"].unbind(0), kept["squashed"].unbind(0)
+    (f, i, o, g), units = _gates_of(activated, 4), c[0].shape[-1]
+    grads, opened = torch.empty_like(activated), activated[0].clone()
+    (df, di, do, dg), raw = opened.split(units, -1), opened[:, : 3 * units]
+    ends = [v.split((3 * units, units), -1) for v in (activated, grads)]
+    three, grad_three, grad_g = ends[0][0].unbind(0), ends[1][0].unbind(0), ends[1][1].unbind(0)
+    carried, carried_cell, work = torch.zeros_like(c[0]), torch.zeros_like(c[0]), torch.empty_like(c[0])
+    outputs, cells = coming.to_hidden(len(grads)), coming.to_cells(len(grads))
+    for t, grad in _back(grads):
+        _add(carried, outputs[t])
+        _add(carried_cell, cells[t])
+        torch.mul(carried, y[t], out=do)
+        torch.mul(carried, o[t], out=work)
+        shown = norm.backward(t, _tanh_backward(work, y[t], grad_input=norm.place(t, work)))
+        carried_cell.add_(shown)
+        torch.mul(carried_cell, c[t], out=df)
+        torch.mul(carried_cell, g[t], out=di)
+        torch.mul(carried_cell, i[t], out=dg)
+        carried_cell.mul_(f[t])
+        _sigmoid_backward(raw, three[t], grad_input=grad_three[t])
+        _tanh_backward(dg, g[t], grad_input=grad_g[t])
+        products.backward(t, grad, carried)
+    return Left(grads, grads, products, {"h": carried, "c": carried_cell} | norm.gradients())
+
+
+class _CellNorm:
+    """The gradient of the norm of the cell state, or nothing in its place."""
+
+    def __init__(self, cell: Cell, given: Tensors, kept: Tensors) -> None:
+        self._norm, self._kept = step_norm(cell, given, "norm_cell"), kept
+        if self._norm is not None:
+            self._grads = torch.empty_like(kept["squashed"])
+            self._places = self._grads.unbind(0)
+            self._read = [*zip(*(v.unbind(0) for v in self._where()), strict=True)]
+
+    def _where(self) -> list[torch.Tensor]:
+        return [self._kept["cell"][1:], self._kept["mean_cell"], self._kept["scale_cell"]]
+
+    def place(self, t: int, work: torch.Tensor) -> torch.Tensor:
+        """Return where the gradient of the norm's output goes: some memory that is free, if nobody reads it."""
+        return work if self._norm is None else self._places[t]
+
+    def backward(self, t: int, grad: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the cell state."""
+        return grad if self._norm is None else self._norm.backward(grad, *self._read[t])
+
+    def gradients(self) -> Tensors:
+        """Return those of gain and bias."""
+        if self._norm is None:
+            return {}
+        gain = self._norm.gain_gradient(self._grads, *self._where())
+        return {"norm_cell.gain": gain, "norm_cell.bias": over_steps(self._grads, self._norm.bias)}
+
+
+def gru_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
+    """`n = tanh(into_n + s(r) state_n)`, `h' = h + s(z) (n - h)`."""
+    products, h = StateProducts(cell, given, len(into)), kept["hidden"].unbind(0)
+    activated, inner = torch.empty_like(into), torch.empty_like(kept["hidden"][1:])
+    sizes = 2 * inner.shape[-1], inner.shape[-1]
+    (z, r, n), two = _gates_of(activated, 3), activated[..., : sizes[0]].unbind(0)
+    into_two, into_n = (v.unbind(0) for v in into.split(sizes, -1))
+    for t, state_n in enumerate(inner.unbind(0)):
+        gates, candidate = products.forward(t, h[t]).split(sizes, -1)
+        torch.sigmoid(gates.add_(into_two[t]), out=two[t])
+        state_n.copy_(candidate)
+        torch.addcmul(into_n[t], r[t], state_n, out=n[t]).tanh_()
+        torch.lerp(h[t], n[t], z[t], out=h[t + 1])
+    kept |= products.kept() | {"activated": activated, "inner": inner}
+
+
+def gru_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> Left:
+    """The gradient of `gru_forward`."""
+    products, activated, inner = (
+        StateSensitivities(cell, given, kept),
+        kept["activated"],
+        kept["inner"].unbind(0),
+    )
+    (z, r, n), h, units = _gates_of(activated, 3), kept["hidden"].unbind(0), inner[0].shape[-1]
+    grads, of_state = torch.empty_like(activated), torch.empty_like(activated)
+    two, into_two, state_two = (v[..., : 2 * units].unbind(0) for v in (activated, grads, of_state))
+    into_n, state_n = (v[..., 2 * units :].unbind(0) for v in (grads, of_state))
+    raw, work = h[0].new_empty(len(h[0]), 2 * units), torch.empty_like(h[0])
+    dz, dr = raw.split(units, -1)
+    carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(len(grads))
+    for t, grad in _back(of_state):
+        _add(carried, outputs[t])
+        torch.sub(n[t], h[t], out=dz).mul_(carried)
+        torch.mul(carried, z[t], out=work)
+        carried.sub_(work)
+        _tanh_backward(work, n[t], grad_input=into_n[t])
+        torch.mul(into_n[t], inner[t], out=dr)
+        torch.mul(into_n[t], r[t], out=state_n[t])
+        _sigmoid_backward(raw, two[t], grad_input=into_two[t])
+        state_two[t].copy_(into_two[t])
+        products.backward(t, grad, carried, beta=1)
+    return Left(grads, of_state, products, {"h": carried})
+
+
+def _gates_of(stacked: torch.Tensor, gates: int) -> list[tuple[torch.Tensor, ...]]:
+    """Return views of each gate at each step."""
+    return [gate.unbind(0) for gate in stacked.chunk(gates, -1)]
+
+
+def _back(grads: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    """Go through the steps from the last to the first."""
+    return zip(range(len(grads) - 1, -1, -1), reversed(grads.unbind(0)), strict=True)
+
+
+def _add(carried: torch.Tensor, coming: torch.Tensor | None) -> None:
+    if coming is not None:
+        carried.add_(coming)
