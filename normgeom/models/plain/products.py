@@ -6,7 +6,7 @@ import torch
 
 from normgeom.models.cell import Cell
 from normgeom.models.given import Tensors
-from normgeom.models.plain.norms import StepNorm, over_steps
+from normgeom.models.plain.norms import StepNorm, summed_like
 
 
 def step_norm(cell: Cell, given: Tensors, name: str, *shifts: str) -> StepNorm | None:
@@ -44,15 +44,12 @@ class InputProducts:
 
     def backward(self, kept: Tensors, grads: torch.Tensor, wanted: set[str]) -> Tensors:
         """Return the gradients from those of what `forward` returned."""
-        given, found = self._given, Tensors()
-        for name in ("norm_input.bias",) if self._joint else ("norm_input.bias", "bias"):
-            if name in wanted:
-                found[name] = over_steps(grads, given[name])
+        given, found, shift = self._given, Tensors(), grads
         if self._norm is not None:
             where = kept["products"], kept["mean_input"], kept["scale_input"]
-            if "norm_input.gain" in wanted:
-                found["norm_input.gain"] = self._norm.gain_gradient(grads, *where)
-            grads = self._norm.backward(grads, *where)
+            grads, found["norm_input.gain"], shift = self._norm.whole(grads, *where)
+        shifts = ("norm_input.bias",) if self._joint else ("norm_input.bias", "bias")
+        found |= _each(shift, given, shifts, wanted)
         weight = given.get("weight_input")
         found |= {"tap_input": grads, "x": grads}
         if weight is not None and "x" in wanted:
@@ -135,15 +132,12 @@ class StateSensitivities:
 
     def gradients(self, grads: torch.Tensor, wanted: set[str]) -> Tensors:
         """Return the gradients from those of what the products became, at all steps."""
-        names, found = [f"{self._place}.bias", *self._shifts], Tensors()
-        for name in wanted.intersection(names):
-            found[name] = over_steps(grads, self._given[name])
+        found, shift = Tensors(), grads
         if self._norm is not None:
-            gain = f"{self._place}.gain"
-            if gain in wanted:
-                where = (self._kept[name] for name in ("summed", "mean", "scale"))
-                found[gain] = self._norm.gain_gradient(grads, *where)
+            where = (self._kept[name] for name in ("summed", "mean", "scale"))
+            found[f"{self._place}.gain"], shift = self._norm.vectors(grads, *where)
             grads = torch.stack(self._each[::-1])
+        found |= _each(shift, self._given, (f"{self._place}.bias", *self._shifts), wanted)
         if "weight_recurrent" in wanted:
             before = self._kept["hidden"][:-1].flatten(0, 1)
             found["weight_recurrent"] = grads.flatten(0, 1).t() @ before
@@ -153,3 +147,13 @@ class StateSensitivities:
 def state_place(cell: Cell) -> tuple[str, list[str]]:
     """Return the name of the norm at the product of the state, and of the vectors that are added after it."""
     return ("norm_joint", ["bias"]) if cell.placement.joint else ("norm_recurrent", [])
+
+
+def _each(grad: torch.Tensor, given: Tensors, names: tuple[str, ...], wanted: set[str]) -> Tensors:
+    """Return the gradient of each vector of a sum, in memory of its own."""
+    found = Tensors()
+    for name in names:
+        if name in wanted:
+            grad = summed_like(grad, given[name])
+            found[name] = grad.clone() if found else grad
+    return found

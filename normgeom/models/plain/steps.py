@@ -12,7 +12,6 @@ import torch
 
 from normgeom.models.cell import Cell
 from normgeom.models.given import Tensors
-from normgeom.models.plain.norms import over_steps
 from normgeom.models.plain.products import StateProducts, StateSensitivities, step_norm
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -76,7 +75,7 @@ def lstm_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) 
     h, c, y = (v.unbind(0) for v in (kept["hidden"], kept["cell"], squashed))
     statistics = []
     for t, more in enumerate(into.unbind(0)):
-        gates = products.gates(t, h[t], more).split((3 * units, units), -1)
+        gates = products.gates(t, h[t], more).split_with_sizes((3 * units, units), -1)
         torch.sigmoid(gates[0], out=three[t])
         torch.tanh(gates[1], out=g[t])
         shown = torch.mul(f[t], c[t], out=c[t + 1]).addcmul_(i[t], g[t])
@@ -143,8 +142,8 @@ class _CellNorm:
         """Return those of gain and bias."""
         if self._norm is None:
             return {}
-        gain = self._norm.gain_gradient(self._grads, *self._where())
-        return {"norm_cell.gain": gain, "norm_cell.bias": over_steps(self._grads, self._norm.bias)}
+        gain, bias = self._norm.vectors(self._grads, *self._where())
+        return {"norm_cell.gain": gain, "norm_cell.bias": bias}
 
 
 def gru_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
@@ -155,7 +154,7 @@ def gru_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -
     (z, r, n), two = _gates_of(activated, 3), activated[..., : sizes[0]].unbind(0)
     into_two, into_n = (v.unbind(0) for v in into.split(sizes, -1))
     for t, state_n in enumerate(inner.unbind(0)):
-        gates, candidate = products.forward(t, h[t]).split(sizes, -1)
+        gates, candidate = products.forward(t, h[t]).split_with_sizes(sizes, -1)
         torch.sigmoid(gates.add_(into_two[t]), out=two[t])
         state_n.copy_(candidate)
         torch.addcmul(into_n[t], r[t], state_n, out=n[t]).tanh_()
