@@ -8,12 +8,12 @@ from normgeom.models.fused.buffers import Buffers, Pool
 def test_what_a_pass_took_serves_the_next_of_about_its_size():
     pool = Pool()
     first = Buffers(pool, torch.float64)
-    place = first.take(4, 30).data_ptr()
-    assert first.take(4, 30).data_ptr() != place
+    place = first.take(a=(4, 30))["a"].data_ptr()
+    assert first.take(a=(4, 30))["a"].data_ptr() != place
     del first
-    places = {Buffers(pool, torch.float64).take(119).data_ptr() for _ in range(3)}
+    places = {Buffers(pool, torch.float64).take(a=(119,))["a"].data_ptr() for _ in range(3)}
     assert len(places) == 1
-    assert pool.bytes == 2 * 120 * 8
+    assert pool.bytes == 2 * 128 * 8
 
 
 def test_no_more_is_kept_than_allowed():

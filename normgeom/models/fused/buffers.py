@@ -68,12 +68,17 @@ class Buffers:
         self._pool, self._dtype = pool, dtype
         self._taken: list[torch.Tensor] = []
 
-    def take(self, *shape: int) -> torch.Tensor:
-        """Return a tensor with anything in it."""
-        size = math.prod(shape)
-        flat = self._pool.take(size, self._dtype)
+    def take(self, **shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        """Return a tensor of each shape, with anything in it: all of one piece of memory."""
+        starts = [0]
+        for shape in shapes.values():  # each at a multiple of 64 bytes
+            starts.append(starts[-1] + -(-math.prod(shape) // 16) * 16)
+        flat = self._pool.take(starts[-1], self._dtype)
         self._taken.append(flat)
-        return flat[:size].view(shape)
+        return {
+            name: flat[start : start + math.prod(shape)].view(shape)
+            for (name, shape), start in zip(shapes.items(), starts, strict=False)
+        }
 
     def __del__(self) -> None:
         """Give everything back."""

@@ -30,39 +30,47 @@ def forward_pass(spec: Spec, given: Tensors, pool: Pool) -> Held:
     weight, h = given["weight_recurrent"], given["h"]
     (cases, units), steps, stack = h.shape, len(given["x"]), len(weight)
     held = Held(spec.struct(units, cases), Buffers(pool, weight.dtype))
-    take, segments = held.buffers.take, len(spec.segments)
-    kept = spec.keeps_summed
-    summed = take(steps if kept else 1, cases, stack)
-    held.layer.summed_stride = cases * stack if kept else 0
-    held.put(summed=summed, scale_recurrent=take(steps, cases, segments))
-    held.put(projected=_projected(given, take(steps, cases, stack)), scale_input=take(steps, cases, segments))
-    held.put(hidden=_from(h, take(steps + 1, cases, units)), activated=take(steps, cases, stack))
-    if spec.cell == "lstm":
-        held.put(cell=_from(given["c"], take(steps + 1, cases, units)), squashed=take(steps, cases, units))
-        held.put(scale_cell=take(steps, cases), mean_cell=take(steps, cases))
+    shapes = _kept_shapes(spec, steps, cases, units, stack)
+    if "weight_input" not in given:
+        del shapes["projected"]
+        held.put(projected=given["x"].contiguous())
+    held.put(**held.buffers.take(**shapes))
+    if "weight_input" in given:
+        _project(given, held.tensors["projected"])
+    held.layer.summed_stride = cases * stack if spec.keeps_summed else 0
+    for name, state in (("hidden", h), ("cell", given.get("c"))):
+        if state is not None:
+            held.tensors[name][0].copy_(state)
     held.put(**_vectors(spec, given, stack))
     # a product with a transposed matrix is slower than with a copy of it
     step, address, transposed = spec.forward, held.address, weight.t().contiguous()
-    targets = summed.unbind(0) if kept else summed.unbind(0) * steps
+    targets = held.tensors["summed"].unbind(0) * (1 if spec.keeps_summed else steps)
     for t, (before, target) in enumerate(zip(held.tensors["hidden"].unbind(0), targets, strict=False)):
         torch.mm(before, transposed, out=target)
         step(address, t)
     return held
 
 
-def _from(first: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-    """Put the initial state in front of those to come."""
-    states[0].copy_(first)
-    return states
+def _kept_shapes(spec: Spec, steps: int, cases: int, units: int, stack: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what a pass keeps, by the name of the pointer."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "summed": (steps if spec.keeps_summed else 1, cases, stack),
+        "projected": (steps, cases, stack),
+        "activated": (steps, cases, stack),
+        "hidden": (steps + 1, cases, units),
+        "scale_input": (steps, cases, len(spec.segments)),
+        "scale_recurrent": (steps, cases, len(spec.segments)),
+    }
+    if spec.cell == "lstm":
+        shapes |= {"cell": (steps + 1, cases, units), "squashed": (steps, cases, units)}
+        shapes |= {"scale_cell": (steps, cases), "mean_cell": (steps, cases)}
+    return shapes
 
 
-def _projected(given: Tensors, buffer: torch.Tensor) -> torch.Tensor:
-    """The products of the input, in memory that the kernel may normalize in place."""
+def _project(given: Tensors, out: torch.Tensor) -> None:
+    """Put the products of the input where the kernel may normalize them in place."""
     x = given["x"]
-    if "weight_input" not in given:
-        return x.contiguous()
-    torch.mm(x.reshape(-1, x.shape[-1]), given["weight_input"].t(), out=buffer.view(-1, buffer.shape[-1]))
-    return buffer
+    torch.mm(x.reshape(-1, x.shape[-1]), given["weight_input"].t(), out=out.view(-1, out.shape[-1]))
 
 
 def _vectors(spec: Spec, given: Tensors, stack: int) -> Tensors:
@@ -95,10 +103,15 @@ def backward_pass(
     held = forward.again(Buffers(POOL, weight.dtype))
     # what is returned is memory of its own
     returned = "weight_input" not in given or wanted & {"tap_input", "tap_recurrent"}
-    take = weight.new_empty if returned else held.buffers.take
-    summed = take(steps, cases, stack)
-    held.put(grad_summed=summed)
-    held.put(grad_projected=summed if spec.same_gradients else take(steps, cases, stack))
+    names = ("grad_summed",) if spec.same_gradients else ("grad_summed", "grad_projected")
+    shapes = dict.fromkeys(names, (steps, cases, stack))
+    if returned:
+        held.put(**{name: weight.new_empty(shape) for name, shape in shapes.items()})
+    else:
+        held.put(**held.buffers.take(**shapes))
+    summed = held.tensors["grad_summed"]
+    if spec.same_gradients:
+        held.put(grad_projected=summed)
     held.layer.each_case = any(given[name].ndim == 2 for name in wanted & _GRADIENTS.keys())
     carried = _zeros_and_given(spec, held, grads, given)
     step, address = spec.backward, held.address
