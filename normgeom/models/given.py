@@ -73,7 +73,7 @@ def _with_own(module: M, given: Tensors, prefix: str) -> M:
 
 
 def definition_pass(cell: Cell, given: Tensors, every_cell: bool) -> list[torch.Tensor]:
-    """Return hidden states and cell states (of all steps or the last) by the operations that define a cell."""
+    """Return hidden states and cell states, of all steps or the last, by the cell's definition."""
     twin, taps = with_parameters(cell, given), given.get("tap_recurrent")
     into = twin.project(given["x"], given.get("tap_input")) if "weight_input" in given else given["x"]
     steps = itertools.count()

@@ -2,18 +2,27 @@
 
 import torch
 
-from normgeom.models.fused.buffers import Buffers, Pool
+from normgeom.models.buffers import Buffers, Pool
 
 
 def test_what_a_pass_took_serves_the_next_of_about_its_size():
     pool = Pool()
-    first = Buffers(pool, torch.float64)
-    place = first.take(a=(4, 30))["a"].data_ptr()
-    assert first.take(a=(4, 30))["a"].data_ptr() != place
+    first = Buffers(torch.empty(0, dtype=torch.float64), pool)
+    place = first.take(4, 30).data_ptr()
+    assert first.take(4, 30).data_ptr() != place
     del first
-    places = {Buffers(pool, torch.float64).take(a=(119,))["a"].data_ptr() for _ in range(3)}
+    places = {Buffers(torch.empty(0, dtype=torch.float64), pool).take(119).data_ptr() for _ in range(3)}
     assert len(places) == 1
-    assert pool.bytes == 2 * 128 * 8
+    assert pool.bytes == 2 * 120 * 8
+
+
+def test_pieces_of_one_memory_do_not_meet():
+    pieces = Buffers(torch.empty(0), Pool()).take_all(a=(3, 5), b=(17,), c=(2, 2))
+    assert [tuple(piece.shape) for piece in pieces.values()] == [(3, 5), (17,), (2, 2)]
+    for number, piece in enumerate(pieces.values()):
+        piece.fill_(number)
+    assert [piece.unique().tolist() for piece in pieces.values()] == [[0], [1], [2]]
+    assert all((piece.data_ptr() - pieces["a"].data_ptr()) % 64 == 0 for piece in pieces.values())
 
 
 def test_no_more_is_kept_than_allowed():

@@ -6,8 +6,8 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import normgeom as ng
-from normgeom.models.fused import passes
-from normgeom.models.fused.buffers import Pool
+from normgeom.models import buffers
+from normgeom.models.buffers import Pool
 from tests.models.cores import LAYERS, core, draw, route
 
 
@@ -45,9 +45,11 @@ def test_saved_tensors_may_be_moved(way, hooks, monkeypatch):
     assert all((a - b).abs().max() < 1e-12 for a, b in zip(found, wanted, strict=True))
 
 
-def test_a_pass_gives_its_memory_back_with_the_graph(monkeypatch):
+@pytest.mark.parametrize("way", ["kernel", "plain"])
+def test_a_pass_gives_its_memory_back_with_the_graph(way, monkeypatch):
     pool = Pool()
-    monkeypatch.setattr(passes, "POOL", pool)
+    monkeypatch.setenv("NORMGEOM_FUSED", str(int(way == "kernel")))
+    monkeypatch.setattr(buffers, "POOL", pool)
     model, x = core(ng.LNLSTM), draw(7, 3, 5)
     value = model(x)[0].sum()
     value.backward(retain_graph=True)
@@ -64,9 +66,11 @@ def test_a_pass_gives_its_memory_back_with_the_graph(monkeypatch):
     assert pool.bytes == freed
 
 
-def test_a_pass_whose_gradient_is_never_asked_for_gives_its_memory_back(monkeypatch):
+@pytest.mark.parametrize("way", ["kernel", "plain"])
+def test_a_pass_whose_gradient_is_never_asked_for_gives_its_memory_back(way, monkeypatch):
     pool = Pool()
-    monkeypatch.setattr(passes, "POOL", pool)
+    monkeypatch.setenv("NORMGEOM_FUSED", str(int(way == "kernel")))
+    monkeypatch.setattr(buffers, "POOL", pool)
     model, x = core(ng.LNLSTM), draw(7, 3, 5)
     value = model(x)[0].sum()
     kept = pool.bytes

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
+from normgeom.models.buffers import Buffers
 from normgeom.models.cell import Cell
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.fused import passes
-from normgeom.models.fused.buffers import Buffers, Pool
 from normgeom.models.fused.build import library
 from normgeom.models.fused.layer import Held, Layer, Spec
 from normgeom.models.given import Tensors
-from normgeom.models.watchers import saved_through_hooks
 
 _KERNELS: dict[type[Cell], str] = {
     LNRNNCell: "rnn",
@@ -34,11 +33,8 @@ class KernelPass:
 
     def forward(self, given: Tensors) -> tuple[Tensors, Layer]:
         """Run the steps; return the tensors behind the kernel's pointers, and its struct."""
-        # what a hook takes away outlives the pass: none of it may go back to the pool
-        pool = Pool(most_bytes=0) if saved_through_hooks() else passes.POOL
-        held = passes.forward_pass(self.spec, given, pool)
-        # the buffers go back to the pool when autograd frees the tensor that refers to them
-        held.tensors["hidden"].buffers = held.buffers  # type: ignore[attr-defined]
+        held = passes.forward_pass(self.spec, given)
+        held.buffers.last_as_long_as(held.tensors["hidden"])
         return held.tensors, held.layer
 
     def backward(
@@ -49,8 +45,8 @@ class KernelPass:
         grads: tuple[torch.Tensor | None, ...],
         wanted: set[str],
     ) -> Tensors:
-        """Return the gradients of the wanted inputs; the tensors may lie elsewhere than in the forward pass."""
-        held = Held(Layer.from_buffer_copy(rest), Buffers(Pool(most_bytes=0), kept["hidden"].dtype))
+        """Return the gradients of the wanted inputs; the tensors may have been moved since the pass."""
+        held = Held(Layer.from_buffer_copy(rest), Buffers(kept["hidden"]))
         held.put(**{name: value.contiguous() for name, value in kept.items()})
         return passes.backward_pass(self.spec, held, given, (grads[0], grads[1]), wanted)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from normgeom.models.fused.buffers import Buffers
+from normgeom.models.buffers import Buffers
 
 _SIZES = ("units", "cases", "gates", "segments")
 _FLAGS = ("norm_input", "norm_recurrent", "norm_joint", "norm_cell", "summed_stride", "each_case")

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from normgeom.models.fused.buffers import POOL, Buffers, Pool
+from normgeom.models.buffers import Buffers
 from normgeom.models.fused.layer import Held, Spec
 
 Tensors = dict[str, torch.Tensor]
@@ -25,16 +25,16 @@ _GRADIENTS = {
 }
 
 
-def forward_pass(spec: Spec, given: Tensors, pool: Pool) -> Held:
-    """Run all steps, in memory of a pool; the states are in the tensors of what is returned."""
+def forward_pass(spec: Spec, given: Tensors) -> Held:
+    """Run all steps; the states are in the tensors of what is returned."""
     weight, h = given["weight_recurrent"], given["h"]
     (cases, units), steps, stack = h.shape, len(given["x"]), len(weight)
-    held = Held(spec.struct(units, cases), Buffers(pool, weight.dtype))
+    held = Held(spec.struct(units, cases), Buffers.for_gradient(weight))
     shapes = _kept_shapes(spec, steps, cases, units, stack)
     if "weight_input" not in given:
         del shapes["projected"]
         held.put(projected=given["x"].contiguous())
-    held.put(**held.buffers.take(**shapes))
+    held.put(**held.buffers.take_all(**shapes))
     if "weight_input" in given:
         _project(given, held.tensors["projected"])
     held.layer.summed_stride = cases * stack if spec.keeps_summed else 0
@@ -100,7 +100,7 @@ def backward_pass(
     """Return the gradients of the wanted inputs, from those of the outputs and of the cell states."""
     weight = given["weight_recurrent"]
     steps, cases, stack = forward.tensors["projected"].shape
-    held = forward.again(Buffers(POOL, weight.dtype))
+    held = forward.again(Buffers(weight))
     # what is returned is memory of its own
     returned = "weight_input" not in given or wanted & {"tap_input", "tap_recurrent"}
     names = ("grad_summed",) if spec.same_gradients else ("grad_summed", "grad_projected")
@@ -108,7 +108,7 @@ def backward_pass(
     if returned:
         held.put(**{name: weight.new_empty(shape) for name, shape in shapes.items()})
     else:
-        held.put(**held.buffers.take(**shapes))
+        held.put(**held.buffers.take_all(**shapes))
     summed = held.tensors["grad_summed"]
     if spec.same_gradients:
         held.put(grad_projected=summed)

@@ -11,9 +11,7 @@ class StepNorm:
     Gain and bias are (units,), or (cases, units) where each case has its own.
     """
 
-    def __init__(
-        self, segments: tuple[int, ...], eps: float, gain: torch.Tensor, bias: torch.Tensor
-    ) -> None:
+    def __init__(self, segments: tuple[int, ...], eps: float, gain: torch.Tensor, bias: torch.Tensor) -> None:
         self._segments, self._eps, self._gain, self._bias = segments, eps, gain, bias
         self._at_once = len(segments) == 1 and gain.ndim == bias.ndim == 1
 
@@ -45,7 +43,7 @@ class StepNorm:
     def vectors(
         self, grads: torch.Tensor, summed: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the gradients of gain and bias from (steps, cases, units) each, summed over what they share."""
+        """Return the gradients of gain and bias, from (steps, cases, units) each."""
         if self._at_once:
             return self._fused(grads, summed, mean, scale, (False, True, True))[1:]
         gain = grads * self._normalized(summed)[0]
@@ -75,5 +73,5 @@ class StepNorm:
 
 
 def summed_like(grads: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of a vector that is added at every step: summed over cases too unless it has them."""
+    """Return the gradient of a vector that is added at every step: also summed over cases it does not have."""
     return grads.flatten(0, grads.ndim - vector.ndim - 1).sum(0) if grads.ndim > vector.ndim else grads

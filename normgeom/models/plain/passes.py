@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 
+from normgeom.models.buffers import Buffers
 from normgeom.models.cell import Cell
 from normgeom.models.cells import DRAWLSTMCell, LNGRUCell, LNLSTMCell, LNRNNCell
 from normgeom.models.given import Tensors
 from normgeom.models.plain import steps
 from normgeom.models.plain.products import InputProducts
+from normgeom.models.plain.run import Run
 
 _STEPS: dict[type[Cell], Any] = {
     LNRNNCell: (steps.rnn_forward, steps.rnn_backward),
@@ -28,13 +30,15 @@ class PlainPass:
 
     def forward(self, given: Tensors) -> tuple[Tensors, None]:
         """Run the steps; return the tensors that the gradient reads."""
-        into, kept = InputProducts(self.cell, given).forward()
+        run = Run(self.cell, given, Buffers.for_gradient(given["h"]))
         for name, states in (("h", "hidden"), ("c", "cell")):
             if name in given:
-                kept[states] = given[name].new_empty(len(into) + 1, *given[name].shape)
-                kept[states][0] = given[name]
-        _STEPS[type(self.cell)][0](self.cell, given, into, kept)
-        return kept, None
+                run.kept[states] = run.room.take(run.steps + 1, *given[name].shape)
+                run.kept[states][0] = given[name]
+        forward, _ = _STEPS[type(self.cell)]
+        forward(run, InputProducts(run).forward())
+        run.room.last_as_long_as(run.kept["hidden"])
+        return run.kept, None
 
     def backward(
         self,
@@ -45,10 +49,12 @@ class PlainPass:
         wanted: set[str],
     ) -> Tensors:
         """Return the gradients of the wanted inputs, from those of the outputs and of the cell states."""
-        left = _STEPS[type(self.cell)][1](self.cell, given, kept, steps.Coming(grads[0], grads[1]))
-        found = left.others | left.sensitivities.gradients(left.state, wanted)
-        into = found["tap_recurrent"] if self.cell.placement.joint else left.into
-        found |= InputProducts(self.cell, given).backward(kept, into, wanted)
+        run = Run(self.cell, given, Buffers(given["h"]), kept)
+        _, backward = _STEPS[type(self.cell)]
+        left = backward(run, steps.Coming(grads[0], grads[1]))
+        summed, found = left.sensitivities.gradients(left.state, wanted)
+        into = summed if self.cell.placement.joint else left.into
+        found |= left.others | InputProducts(run).backward(into, wanted)
         return {name: value for name, value in found.items() if name in wanted}
 
 

@@ -1,8 +1,7 @@
 """The steps of each cell, and the gradient of them: `step` of `normgeom.models.cells`, written in place.
 
-`*_forward(cell, given, into, kept)` puts into `kept` the states and what the gradient reads; `into`
-(steps, cases, stack) are the products of the input. `*_backward(cell, given, kept, coming)` goes from the last
-step to the first with the gradients that come from the outputs; see `Backward`.
+`*_forward(run, into)` fills the states and adds to `run.kept` what the gradient reads; `into` (steps, cases,
+stack) are the products of the input. `*_backward(run, coming)` goes from the last step to the first.
 """
 
 from collections.abc import Iterator
@@ -10,9 +9,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from normgeom.models.cell import Cell
 from normgeom.models.given import Tensors
-from normgeom.models.plain.products import StateProducts, StateSensitivities, step_norm
+from normgeom.models.plain.products import StateProducts, StateSensitivities
+from normgeom.models.plain.run import Run
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -20,7 +19,7 @@ _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 
 @dataclass
 class Coming:
-    """The gradients of the hidden states of all steps, and of the cell states of some: all, or the last."""
+    """The gradients of the hidden states of all steps, and of the cell states of all or of the last."""
 
     outputs: torch.Tensor | None
     cells: torch.Tensor | None
@@ -38,7 +37,7 @@ class Coming:
 
 @dataclass
 class Left:
-    """The gradients when all steps are gone back: (steps, cases, stack) of `into` and of what `W_h h` became."""
+    """The gradients after the first step: (steps, cases, stack) of `into`, of what `W_h h` became; others."""
 
     into: torch.Tensor
     state: torch.Tensor
@@ -46,19 +45,18 @@ class Left:
     others: Tensors = field(default_factory=dict)
 
 
-def rnn_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
+def rnn_forward(run: Run, into: torch.Tensor) -> None:
     """`h = tanh(gates)`."""
-    products, h = StateProducts(cell, given, len(into)), kept["hidden"].unbind(0)
+    products, h = StateProducts(run), run.kept["hidden"].unbind(0)
     for t, more in enumerate(into.unbind(0)):
         torch.tanh(products.gates(t, h[t], more), out=h[t + 1])
-    kept |= products.kept()
+    run.kept |= products.kept()
 
 
-def rnn_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> Left:
+def rnn_backward(run: Run, coming: Coming) -> Left:
     """The gradient of `rnn_forward`."""
-    h, products = kept["hidden"].unbind(0), StateSensitivities(cell, given, kept)
-    grads = torch.empty_like(kept["hidden"][1:])
-    carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(len(grads))
+    h, products, grads = run.kept["hidden"].unbind(0), StateSensitivities(run), run.room.take(*run.gates)
+    carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(run.steps)
     for t, grad in _back(grads):
         _add(carried, outputs[t])
         _tanh_backward(carried, h[t + 1], grad_input=grad)
@@ -66,13 +64,12 @@ def rnn_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> L
     return Left(grads, grads, products, {"h": carried})
 
 
-def lstm_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
+def lstm_forward(run: Run, into: torch.Tensor) -> None:
     """`c' = s(f) c + s(i) tanh(g)`, `h' = s(o) tanh(LN(c'))`."""
-    products, norm = StateProducts(cell, given, len(into)), step_norm(cell, given, "norm_cell")
-    activated, squashed = torch.empty_like(into), torch.empty_like(kept["hidden"][1:])
-    units = squashed.shape[-1]
+    products, norm, units = StateProducts(run), run.norm("norm_cell"), run.states[-1]
+    activated, squashed = run.room.take(*run.gates), run.room.take(*run.states)
     (f, i, o, g), three = _gates_of(activated, 4), activated[..., : 3 * units].unbind(0)
-    h, c, y = (v.unbind(0) for v in (kept["hidden"], kept["cell"], squashed))
+    h, c, y = (v.unbind(0) for v in (run.kept["hidden"], run.kept["cell"], squashed))
     statistics = []
     for t, more in enumerate(into.unbind(0)):
         gates = products.gates(t, h[t], more).split_with_sizes((3 * units, units), -1)
@@ -84,29 +81,30 @@ def lstm_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) 
             statistics.append(pair)
         torch.tanh(shown, out=y[t])
         torch.mul(o[t], y[t], out=h[t + 1])
-    kept |= products.kept() | {"activated": activated, "squashed": squashed}
+    run.kept |= products.kept() | {"activated": activated, "squashed": squashed}
     if norm is not None:
-        kept |= zip(("mean_cell", "scale_cell"), map(torch.stack, zip(*statistics, strict=True)), strict=True)
+        both = (torch.stack(each) for each in zip(*statistics, strict=True))
+        run.kept |= zip(("mean_cell", "scale_cell"), both, strict=True)
 
 
-def lstm_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> Left:
+def lstm_backward(run: Run, coming: Coming) -> Left:
     """The gradient of `lstm_forward`."""
-    norm, products = _CellNorm(cell, given, kept), StateSensitivities(cell, given, kept)
-    activated, c, y = kept["activated"], kept["cell"].unbind(0), kept["squashed"].unbind(0)
-    (f, i, o, g), units = _gates_of(activated, 4), c[0].shape[-1]
-    grads, opened = torch.empty_like(activated), activated[0].clone()
+    norm, products, activated = _CellNorm(run), StateSensitivities(run), run.kept["activated"]
+    c, y, units = run.kept["cell"].unbind(0), run.kept["squashed"].unbind(0), run.states[-1]
+    (f, i, o, g), grads = _gates_of(activated, 4), run.room.take(*run.gates)
+    opened = torch.empty_like(grads[0])
     (df, di, do, dg), raw = opened.split(units, -1), opened[:, : 3 * units]
-    ends = [v.split((3 * units, units), -1) for v in (activated, grads)]
-    three, grad_three, grad_g = ends[0][0].unbind(0), ends[1][0].unbind(0), ends[1][1].unbind(0)
+    three, grad_three = (v[..., : 3 * units].unbind(0) for v in (activated, grads))
+    grad_g = grads[..., 3 * units :].unbind(0)
     carried, carried_cell, work = torch.zeros_like(c[0]), torch.zeros_like(c[0]), torch.empty_like(c[0])
-    outputs, cells = coming.to_hidden(len(grads)), coming.to_cells(len(grads))
+    outputs, cells = coming.to_hidden(run.steps), coming.to_cells(run.steps)
     for t, grad in _back(grads):
         _add(carried, outputs[t])
         _add(carried_cell, cells[t])
         torch.mul(carried, y[t], out=do)
         torch.mul(carried, o[t], out=work)
-        shown = norm.backward(t, _tanh_backward(work, y[t], grad_input=norm.place(t, work)))
-        carried_cell.add_(shown)
+        shown = _tanh_backward(work, y[t], grad_input=norm.place(t, work))
+        carried_cell.add_(norm.backward(t, shown))
         torch.mul(carried_cell, c[t], out=df)
         torch.mul(carried_cell, g[t], out=di)
         torch.mul(carried_cell, i[t], out=dg)
@@ -120,18 +118,16 @@ def lstm_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> 
 class _CellNorm:
     """The gradient of the norm of the cell state, or nothing in its place."""
 
-    def __init__(self, cell: Cell, given: Tensors, kept: Tensors) -> None:
-        self._norm, self._kept = step_norm(cell, given, "norm_cell"), kept
+    def __init__(self, run: Run) -> None:
+        self._norm, kept = run.norm("norm_cell"), run.kept
         if self._norm is not None:
-            self._grads = torch.empty_like(kept["squashed"])
+            self._grads = run.room.take(*run.states)
             self._places = self._grads.unbind(0)
-            self._read = [*zip(*(v.unbind(0) for v in self._where()), strict=True)]
-
-    def _where(self) -> list[torch.Tensor]:
-        return [self._kept["cell"][1:], self._kept["mean_cell"], self._kept["scale_cell"]]
+            self._where = kept["cell"][1:], kept["mean_cell"], kept["scale_cell"]
+            self._read = [*zip(*(kind.unbind(0) for kind in self._where), strict=True)]
 
     def place(self, t: int, work: torch.Tensor) -> torch.Tensor:
-        """Return where the gradient of the norm's output goes: some memory that is free, if nobody reads it."""
+        """Return where the gradient of the norm's output goes: memory that is free, if nobody reads it."""
         return work if self._norm is None else self._places[t]
 
     def backward(self, t: int, grad: torch.Tensor) -> torch.Tensor:
@@ -142,16 +138,15 @@ class _CellNorm:
         """Return those of gain and bias."""
         if self._norm is None:
             return {}
-        gain, bias = self._norm.vectors(self._grads, *self._where())
+        gain, bias = self._norm.vectors(self._grads, *self._where)
         return {"norm_cell.gain": gain, "norm_cell.bias": bias}
 
 
-def gru_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -> None:
+def gru_forward(run: Run, into: torch.Tensor) -> None:
     """`n = tanh(into_n + s(r) state_n)`, `h' = h + s(z) (n - h)`."""
-    products, h = StateProducts(cell, given, len(into)), kept["hidden"].unbind(0)
-    activated, inner = torch.empty_like(into), torch.empty_like(kept["hidden"][1:])
-    sizes = 2 * inner.shape[-1], inner.shape[-1]
-    (z, r, n), two = _gates_of(activated, 3), activated[..., : sizes[0]].unbind(0)
+    products, h, units = StateProducts(run), run.kept["hidden"].unbind(0), run.states[-1]
+    activated, inner, sizes = run.room.take(*run.gates), run.room.take(*run.states), (2 * units, units)
+    (z, r, n), two = _gates_of(activated, 3), activated[..., : 2 * units].unbind(0)
     into_two, into_n = (v.unbind(0) for v in into.split(sizes, -1))
     for t, state_n in enumerate(inner.unbind(0)):
         gates, candidate = products.forward(t, h[t]).split_with_sizes(sizes, -1)
@@ -159,23 +154,19 @@ def gru_forward(cell: Cell, given: Tensors, into: torch.Tensor, kept: Tensors) -
         state_n.copy_(candidate)
         torch.addcmul(into_n[t], r[t], state_n, out=n[t]).tanh_()
         torch.lerp(h[t], n[t], z[t], out=h[t + 1])
-    kept |= products.kept() | {"activated": activated, "inner": inner}
+    run.kept |= products.kept() | {"activated": activated, "inner": inner}
 
 
-def gru_backward(cell: Cell, given: Tensors, kept: Tensors, coming: Coming) -> Left:
+def gru_backward(run: Run, coming: Coming) -> Left:
     """The gradient of `gru_forward`."""
-    products, activated, inner = (
-        StateSensitivities(cell, given, kept),
-        kept["activated"],
-        kept["inner"].unbind(0),
-    )
-    (z, r, n), h, units = _gates_of(activated, 3), kept["hidden"].unbind(0), inner[0].shape[-1]
-    grads, of_state = torch.empty_like(activated), torch.empty_like(activated)
+    products, activated, inner = StateSensitivities(run), run.kept["activated"], run.kept["inner"].unbind(0)
+    (z, r, n), h, units = _gates_of(activated, 3), run.kept["hidden"].unbind(0), run.states[-1]
+    grads, of_state = run.room.take(*run.gates), run.room.take(*run.gates)
     two, into_two, state_two = (v[..., : 2 * units].unbind(0) for v in (activated, grads, of_state))
     into_n, state_n = (v[..., 2 * units :].unbind(0) for v in (grads, of_state))
     raw, work = h[0].new_empty(len(h[0]), 2 * units), torch.empty_like(h[0])
     dz, dr = raw.split(units, -1)
-    carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(len(grads))
+    carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(run.steps)
     for t, grad in _back(of_state):
         _add(carried, outputs[t])
         torch.sub(n[t], h[t], out=dz).mul_(carried)

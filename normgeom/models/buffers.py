@@ -6,6 +6,8 @@ from collections import deque
 
 import torch
 
+from normgeom.models.watchers import saved_through_hooks
+
 _MOST_BYTES = 2**30
 
 
@@ -61,29 +63,46 @@ class Pool:
             self.bytes -= sum(old.nbytes for old in self._free.pop(next(iter(self._free)), []))
 
 
-class Buffers:
-    """Scratch tensors of one pass, given back to the pool when the pass is forgotten."""
+POOL = Pool()
 
-    def __init__(self, pool: Pool, dtype: torch.dtype) -> None:
-        self._pool, self._dtype = pool, dtype
+
+class Buffers:
+    """Scratch tensors like a given one, of one pool; given back to it when the buffers are forgotten.
+
+    On other devices than the CPU torch keeps memory itself, and they are new ones.
+    """
+
+    def __init__(self, like: torch.Tensor, pool: Pool | None = None) -> None:
+        self._like, self._pool = like, POOL if pool is None else pool
         self._taken: list[torch.Tensor] = []
 
-    def take(self, **shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
-        """Return a tensor of each shape, with anything in it: all of one piece of memory."""
+    @classmethod
+    def for_gradient(cls, like: torch.Tensor) -> "Buffers":
+        """Return buffers for what a pass saves: a hook may take it away, and keep it for longer."""
+        return cls(like, Pool(most_bytes=0) if saved_through_hooks() else None)
+
+    def last_as_long_as(self, tensor: torch.Tensor) -> None:
+        """Let a tensor that autograd saves refer to the buffers, so that they go back when it is freed."""
+        tensor.buffers = self  # type: ignore[attr-defined]
+
+    def take(self, *shape: int) -> torch.Tensor:
+        """Return a tensor with anything in it."""
+        if self._like.device.type != "cpu":
+            return self._like.new_empty(shape)
+        size = math.prod(shape)
+        flat = self._pool.take(size, self._like.dtype)
+        self._taken.append(flat)
+        return flat[:size].view(shape)
+
+    def take_all(self, **shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        """Return a tensor of each shape, all of one piece of memory."""
         starts = [0]
         for shape in shapes.values():  # each at a multiple of 64 bytes
             starts.append(starts[-1] + -(-math.prod(shape) // 16) * 16)
-        flat = self._pool.take(starts[-1], self._dtype)
-        self._taken.append(flat)
-        return {
-            name: flat[start : start + math.prod(shape)].view(shape)
-            for (name, shape), start in zip(shapes.items(), starts, strict=False)
-        }
+        flat, places = self.take(starts[-1]), zip(shapes.items(), starts, strict=False)
+        return {name: flat[at : at + math.prod(shape)].view(shape) for (name, shape), at in places}
 
     def __del__(self) -> None:
         """Give everything back."""
         for flat in self._taken:
             self._pool.give(flat)
-
-
-POOL = Pool()
