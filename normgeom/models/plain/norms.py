@@ -73,5 +73,5 @@ class StepNorm:
 
 
 def summed_like(grads: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of a vector that is added at every step: also summed over cases it does not have."""
+    """Return the gradient of a vector added at every step: also summed over cases that it does not have."""
     return grads.flatten(0, grads.ndim - vector.ndim - 1).sum(0) if grads.ndim > vector.ndim else grads

@@ -59,9 +59,12 @@ class StateProducts:
         self._places = [*self._summed.unbind(0)] * (1 if self._norm else steps)
         self._statistics: list[tuple[torch.Tensor, ...]] = []
 
-    def gates(self, t: int, h: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
-        """Return the sum with the products of the input, which is made before the norm if that is joint."""
-        return self.forward(t, h, into) if self._joint else self.forward(t, h).add_(into)
+    def gates(self, t: int, h: torch.Tensor, into: torch.Tensor, out: torch.Tensor) -> None:
+        """Put out the sum with the products of the input, which is made before the norm if that is joint."""
+        if self._joint:
+            out.copy_(self.forward(t, h, into))
+        else:
+            torch.add(self.forward(t, h), into, out=out)
 
     def forward(self, t: int, h: torch.Tensor, into: torch.Tensor | None = None) -> torch.Tensor:
         """Return what the product of a state becomes, in memory that is free until the next step.

@@ -49,7 +49,8 @@ def rnn_forward(run: Run, into: torch.Tensor) -> None:
     """`h = tanh(gates)`."""
     products, h = StateProducts(run), run.kept["hidden"].unbind(0)
     for t, more in enumerate(into.unbind(0)):
-        torch.tanh(products.gates(t, h[t], more), out=h[t + 1])
+        products.gates(t, h[t], more, out=h[t + 1])
+        h[t + 1].tanh_()
     run.kept |= products.kept()
 
 
@@ -68,13 +69,14 @@ def lstm_forward(run: Run, into: torch.Tensor) -> None:
     """`c' = s(f) c + s(i) tanh(g)`, `h' = s(o) tanh(LN(c'))`."""
     products, norm, units = StateProducts(run), run.norm("norm_cell"), run.states[-1]
     activated, squashed = run.room.take(*run.gates), run.room.take(*run.states)
-    (f, i, o, g), three = _gates_of(activated, 4), activated[..., : 3 * units].unbind(0)
+    (f, i, o, g), gates = _gates_of(activated, 4), activated.unbind(0)
+    three = activated[..., : 3 * units].unbind(0)
     h, c, y = (v.unbind(0) for v in (run.kept["hidden"], run.kept["cell"], squashed))
     statistics = []
     for t, more in enumerate(into.unbind(0)):
-        gates = products.gates(t, h[t], more).split_with_sizes((3 * units, units), -1)
-        torch.sigmoid(gates[0], out=three[t])
-        torch.tanh(gates[1], out=g[t])
+        products.gates(t, h[t], more, out=gates[t])
+        three[t].sigmoid_()
+        g[t].tanh_()
         shown = torch.mul(f[t], c[t], out=c[t + 1]).addcmul_(i[t], g[t])
         if norm is not None:
             shown, *pair = norm.forward(shown)
@@ -150,7 +152,7 @@ def gru_forward(run: Run, into: torch.Tensor) -> None:
     into_two, into_n = (v.unbind(0) for v in into.split(sizes, -1))
     for t, state_n in enumerate(inner.unbind(0)):
         gates, candidate = products.forward(t, h[t]).split_with_sizes(sizes, -1)
-        torch.sigmoid(gates.add_(into_two[t]), out=two[t])
+        torch.add(gates, into_two[t], out=two[t]).sigmoid_()
         state_n.copy_(candidate)
         torch.addcmul(into_n[t], r[t], state_n, out=n[t]).tanh_()
         torch.lerp(h[t], n[t], z[t], out=h[t + 1])
