@@ -86,11 +86,12 @@ def products(x: torch.Tensor, units: int, gates: int) -> Run:
     by_input, by_hidden = torch.randn(gates * units, inputs), torch.randn(gates * units, units)
     summed, h = torch.randn(steps, cases, gates * units), torch.randn(steps, cases, units)
     flat, out, back = summed.flatten(0, 1), torch.empty_like(summed[0]), torch.empty_like(h[0])
+    transposed = by_hidden.t().contiguous()
 
     def run() -> None:
         x.flatten(0, 1) @ by_input.t()
         for t in range(steps):
-            torch.mm(h[t], by_hidden.t(), out=out)
+            torch.mm(h[t], transposed, out=out)
         for t in range(steps):
             torch.mm(summed[t], by_hidden, out=back)
         flat.t() @ h.flatten(0, 1)

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
 
 import torch
 
@@ -96,13 +97,24 @@ class Buffers:
 
     def take_all(self, **shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
         """Return a tensor of each shape, all of one piece of memory."""
-        starts = [0]
-        for shape in shapes.values():  # each at a multiple of 64 bytes
-            starts.append(starts[-1] + -(-math.prod(shape) // 16) * 16)
-        flat, places = self.take(starts[-1]), zip(shapes.items(), starts, strict=False)
-        return {name: flat[at : at + math.prod(shape)].view(shape) for (name, shape), at in places}
+        return in_pieces(self.take, shapes)
 
     def __del__(self) -> None:
         """Give everything back."""
         for flat in self._taken:
             self._pool.give(flat)
+
+
+def in_pieces(
+    make: Callable[[int], torch.Tensor], shapes: dict[str, tuple[int, ...]]
+) -> dict[str, torch.Tensor]:
+    """Return a tensor of each shape, all of one flat tensor that is made of the size asked for.
+
+    >>> {name: piece.shape for name, piece in in_pieces(torch.zeros, {"a": (2, 3), "b": (5,)}).items()}
+    {'a': torch.Size([2, 3]), 'b': torch.Size([5])}
+    """
+    starts = [0]
+    for shape in shapes.values():  # each at a multiple of 64 bytes
+        starts.append(starts[-1] + -(-math.prod(shape) // 16) * 16)
+    flat, places = make(starts[-1]), zip(shapes.items(), starts, strict=False)
+    return {name: flat[at : at + math.prod(shape)].view(shape) for (name, shape), at in places}

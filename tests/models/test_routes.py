@@ -1,4 +1,4 @@
-"""One function however it is run: by its definition, by plain operations of first order, by the kernel."""
+"""One function however it is run: by its definition, by plain operations, by the kernel."""
 
 import ctypes
 import logging

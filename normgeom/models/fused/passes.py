@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from normgeom.models.buffers import Buffers
+from normgeom.models.buffers import Buffers, in_pieces
 from normgeom.models.fused.layer import Held, Spec
 
 Tensors = dict[str, torch.Tensor]
@@ -129,19 +129,18 @@ def _zeros_and_given(
 ) -> torch.Tensor:
     """Set what the backward steps start from and add to; return the gradient carried to the step before."""
     stack, (cases, units) = len(given["weight_recurrent"]), given["h"].shape
-    zeros = given["weight_recurrent"].new_zeros
-    outputs, cells = (None if g is None else g.contiguous() for g in grads)
-    carried_cell = zeros(cases, units)
-    if cells is not None and not spec.every_cell:
-        carried_cell.add_(cells[0])
-        cells = None
-    held.put(grad_outputs=outputs, grad_cells=cells, row=zeros(2 * stack))
-    held.put(grad_hidden=zeros(cases, units), carried_cell=carried_cell)
     # one row for all cases stays in the nearest cache
-    rows = cases if held.layer.each_case else 1
+    rows, states = cases if held.layer.each_case else 1, (cases, units)
     stacked = ("grad_shift", "grad_shift_recurrent", "grad_gain_input", "grad_gain_recurrent")
-    held.put(**{name: zeros(rows, stack) for name in stacked})
-    held.put(grad_gain_cell=zeros(rows, units), grad_bias_cell=zeros(rows, units))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(stacked, (rows, stack))
+    shapes |= {"grad_gain_cell": (rows, units), "grad_bias_cell": (rows, units), "row": (2 * stack,)}
+    shapes |= {"grad_hidden": states, "carried_cell": states}
+    held.put(**in_pieces(given["weight_recurrent"].new_zeros, shapes))
+    outputs, cells = (None if g is None else g.contiguous() for g in grads)
+    if cells is not None and not spec.every_cell:
+        held.tensors["carried_cell"].add_(cells[0])
+        cells = None
+    held.put(grad_outputs=outputs, grad_cells=cells)
     return held.tensors["grad_hidden"]
 
 

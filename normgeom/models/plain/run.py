@@ -7,6 +7,7 @@ import torch
 from normgeom.models.buffers import Buffers
 from normgeom.models.cell import Cell
 from normgeom.models.given import Tensors
+from normgeom.models.places import GainBiasNorm
 from normgeom.models.plain.norms import StepNorm
 
 
@@ -38,8 +39,9 @@ class Run:
         """Return the norm of a place, the vectors added after it in its bias; None where there is none."""
         if f"{place}.gain" not in self.given:
             return None
-        part = self.cell.get_submodule(place)
-        bias = self.total(f"{place}.bias", *shifts)
+        part, bias = self.cell.get_submodule(place), self.total(f"{place}.bias", *shifts)
+        assert isinstance(part, GainBiasNorm)
+        assert bias is not None
         return StepNorm(part.segments, part.eps, self.given[f"{place}.gain"], bias)
 
     def total(self, *names: str) -> torch.Tensor | None:
