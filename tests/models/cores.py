@@ -71,7 +71,7 @@ class _Watching(TorchFunctionMode):
 
 @contextlib.contextmanager
 def route(name, monkeypatch):
-    """Run by the `kernel`, by `plain` operations with a gradient by hand, or by the `definition` of the cells."""
+    """Run by the `kernel`, by `plain` operations, or by the `definition` of the cells."""
     with monkeypatch.context() as patch:
         patch.setenv("NORMGEOM_FUSED", "1" if name == "kernel" else "0")
         with _Watching() if name == "definition" else contextlib.nullcontext():

@@ -25,6 +25,14 @@ def test_pieces_of_one_memory_do_not_meet():
     assert all((piece.data_ptr() - pieces["a"].data_ptr()) % 64 == 0 for piece in pieces.values())
 
 
+def test_other_devices_keep_their_memory_themselves():
+    pool = Pool()
+    buffers = Buffers(torch.empty(0, device="meta"), pool)
+    assert {piece.device.type for piece in buffers.take_all(a=(3, 5), b=(2,)).values()} == {"meta"}
+    del buffers
+    assert pool.bytes == 0
+
+
 def test_no_more_is_kept_than_allowed():
     pool = Pool(most_bytes=1000)
     for size in (64, 128, 256, 64):

@@ -84,7 +84,7 @@ def test_no_mode_of_the_caller_s_takes_the_gradients_away():
 
 @pytest.mark.filterwarnings("ignore:.*_norm.*:FutureWarning")
 @pytest.mark.parametrize("how", REPARAMETRIZED)
-@pytest.mark.parametrize("way", ["kernel", "definition"])
+@pytest.mark.parametrize("way", ["kernel", "plain", "definition"])
 def test_they_are_those_in_the_parameters_that_weights_come_from(how, way, monkeypatch):
     model, x, cotangent = core(ng.LNLSTM, 6, eps=0.1), draw(5, 3, 6), draw(5, 3, 6, seed=4)
     REPARAMETRIZED[how](model)

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 import normgeom as ng
 from normgeom.models.fused import build
 from normgeom.models.fused.kernel import KernelPass
+from normgeom.models.plain.passes import PlainPass
 from tests.models.cores import LAYERS, VARIANT_IDS, VARIANTS, core, draw, gradients, route
 
 
@@ -260,3 +261,25 @@ def test_what_is_not_a_number_stays_so():
     outputs = core(ng.LNLSTM, dtype=torch.float32)(x)[0]
     assert outputs[0].isfinite().all()
     assert outputs[1:].isnan().all()
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_half_types_are_as_close_to_float64_as_the_definition_is(kind, dtype, monkeypatch):
+    exact, model, x = core(kind, 8, 16), core(kind, 8, 16, dtype=dtype), draw(6, 4, 8)
+    with route("definition", monkeypatch):
+        wanted, defined = gradients(exact, x), gradients(model, x.to(dtype))
+    found = gradients(model, x.to(dtype))
+    as_double = lambda result: (result[0].double(), [g.double() for g in result[1]])  # noqa: E731
+    assert apart(as_double(found), wanted) < 2 * apart(as_double(defined), wanted)
+
+
+def test_every_cell_but_the_joint_gated_one_has_a_plain_pass(monkeypatch):
+    ran = []
+    run = PlainPass.forward
+    monkeypatch.setattr(PlainPass, "forward", lambda *a: ran.append(1) or run(*a))
+    monkeypatch.setenv("NORMGEOM_FUSED", "0")
+    for kind in LAYERS:
+        core(kind)(draw(3, 2, 5))
+    core(ng.LNGRU, placement=ng.Placement(True, True, False, joint=True))(draw(3, 2, 5))
+    assert len(ran) == 4
