@@ -10,8 +10,9 @@ from normgeom._types import AnyData, AnyWeight
 from normgeom.invariance import graph, numeric
 from normgeom.invariance._arrays import check_arrays
 from normgeom.invariance._points import Sizes
+from normgeom.invariance.calling import act, evaluate
 from normgeom.invariance.judges import ENGINES, Judges, engines_for
-from normgeom.invariance.measure import act, evaluate, relative_change
+from normgeom.invariance.measure import relative_change
 from normgeom.invariance.remarks import of_gradient, point_of, remarks
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
 from normgeom.invariance.verdict import Verdict

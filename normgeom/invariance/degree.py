@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from normgeom.invariance._points import scale_of_entries
-from normgeom.invariance.measure import act, evaluate
+from normgeom.invariance.calling import act, evaluate
 from normgeom.layers import as_layer
 
 SAME = 1e-9  # how well every entry must follow one power

@@ -9,7 +9,8 @@ import torch
 from normgeom.invariance import exact, graph, numeric, symbolic
 from normgeom.invariance._arrays import sizes_of
 from normgeom.invariance._points import AT_LEAST, Sizes
-from normgeom.invariance.measure import act, relative_change
+from normgeom.invariance.calling import act
+from normgeom.invariance.measure import relative_change
 from normgeom.invariance.verdict import Kind, Verdict, settle, subject
 from normgeom.layers import Layer, NormLayer
 

@@ -11,16 +11,9 @@ import torch
 
 from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import DEGREES, Sizes, as_degree, scale_of_entries, simple_degree
+from normgeom.invariance.calling import act, evaluate, try_once, widest
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
-from normgeom.invariance.measure import (
-    Measurement,
-    act,
-    evaluate,
-    measure,
-    size_of_summed_inputs,
-    try_once,
-    widest,
-)
+from normgeom.invariance.measure import Measurement, measure, size_of_summed_inputs
 from normgeom.invariance.own_rounding import is_own_rounding
 from normgeom.invariance.scales import broken_at_scales, only_signs
 from normgeom.invariance.simple_witness import simple_witness

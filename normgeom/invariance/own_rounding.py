@@ -5,7 +5,8 @@ A layer that solves a linear system on its way loses digits that no perturbation
 
 import torch
 
-from normgeom.invariance.measure import Measurement, act, evaluate
+from normgeom.invariance.calling import act, evaluate
+from normgeom.invariance.measure import Measurement
 from normgeom.layers import Layer
 
 STEP = 2.0**-40  # so short that curvature does not bend a line, and rounding does
