@@ -26,6 +26,9 @@ class Kind(StrEnum):
     UNDECIDED = "undecided"
 
 
+HOLDS = (Kind.INVARIANT, Kind.UP_TO_EPS)
+
+
 @dataclass(frozen=True, eq=False)
 class Witness:
     """A point where an output changes: rational and small from the exact engine, floating from the numeric.
@@ -120,7 +123,7 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether the layer has the invariance, exactly or up to its eps."""
-        return self.kind in (Kind.INVARIANT, Kind.UP_TO_EPS)
+        return self.kind in HOLDS
 
     @property
     def exactly(self) -> bool:
