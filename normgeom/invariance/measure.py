@@ -196,11 +196,33 @@ def narrow_noise(
     size = float(outputs.abs().nan_to_num(posinf=0.0).median()) or 1.0
     h = 2.0**-20 * size / max(moves, size)
     signs = _signs(weight, generator), _signs(data, generator)
-    one, two = (
-        evaluate(layer, weight * (1 + k * h * signs[0]), data * (1 + k * h * signs[1])) for k in (1, 2)
-    )
-    bend = float((two - 2 * one + outputs).abs().nan_to_num(posinf=0.0).max())
+    bend = float(bend_of(layer, weight, data, outputs, signs, h).nan_to_num(posinf=0.0).max())
     return bend if bend > 8 * (2.0**-40 * size + 2.0**-49 * max(moves, float(outputs.abs().max()))) else 0.0
+
+
+def bend_of(
+    layer: Layer,
+    weight: torch.Tensor,
+    data: torch.Tensor,
+    outputs: torch.Tensor,
+    along: tuple[torch.Tensor, torch.Tensor],
+    h: float,
+) -> torch.Tensor:
+    """Return how far three points of a line lie from one for every output, `|f(2h) - 2 f(h) + f(0)|`.
+
+    Args:
+        layer: any layer.
+        weight: where the line starts, shape (units, inputs).
+        data: likewise, shape (cases, inputs).
+        outputs: the outputs there.
+        along: the directions, relative to the entries of weight and data.
+        h: the step, relative to the entries.
+    """
+    one, two = (
+        evaluate(layer, weight * (1 + k * h * along[0]), data * (1 + k * h * along[1])).double()
+        for k in (1, 2)
+    )
+    return (two - 2 * one + outputs.double()).abs()
 
 
 def _signs(array: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
