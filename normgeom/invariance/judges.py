@@ -11,7 +11,8 @@ from normgeom.invariance._arrays import sizes_of
 from normgeom.invariance._points import AT_LEAST, Sizes
 from normgeom.invariance.calling import act
 from normgeom.invariance.measure import relative_change
-from normgeom.invariance.verdict import Kind, Verdict, settle, subject
+from normgeom.invariance.settling import settle
+from normgeom.invariance.verdict import Kind, Verdict, subject
 from normgeom.layers import Layer, NormLayer
 
 ENGINES: dict[str, Callable[..., Verdict]] = {
