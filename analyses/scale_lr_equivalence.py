@@ -174,9 +174,9 @@ def draw(rows: Sequence[dict[str, Any]], summary: Sequence[dict[str, Any]]) -> F
         figure, axes = plt.subplot_mosaic(
             [["same", "other"], ["deviation", "deviation"]], height_ratios=(1, 1.4)
         )
+        axes["other"].sharey(axes["same"])  # before anything is drawn, so that the limits are of both
         for key, same in (("same", True), ("other", False)):
             _draw_bits(rows, [s for s in summary if s["same"] is same], axes[key])
-        axes["other"].sharey(axes["same"])
         axes["same"].set_ylabel("bits per character")
         axes["same"].set_title("LN-LSTM, η by the law (eps = 0: same run)")
         axes["other"].set_title("wrong power of δ, or no norm: another")

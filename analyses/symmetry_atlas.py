@@ -50,7 +50,7 @@ def counts(name: str, found: ng.SymmetryMap) -> list[dict[str, Any]]:
         "column sums": sum(_shifts(one, ng.Move.SHIFT_UNITS) for one in found.blocks),
         "row sums": sum(_shifts(one, ng.Move.SHIFT_INPUTS) for one in found.blocks),
         "joint shift": len(found.joint_shifts),
-        "absorbed shift": len(found.carried_shifts),
+        "absorbed shift": len(found.absorbed_shifts),
     }
     base = {"model": name, "blocks": len(found.blocks), "nullity": found.nullity}
     return [{**base, "symmetry": kind, "count": count} for kind, count in kinds.items()]

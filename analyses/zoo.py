@@ -12,7 +12,7 @@ from analyses._run import Options
 from analyses._zoo_text import latex, markdown
 from normgeom.figures import draw_zoo, save_figure, style, zoo_key
 from normgeom.invariance import Verdict
-from normgeom.invariance.verdict import settle
+from normgeom.invariance.settling import settle
 from normgeom.report import write_json, write_text
 from normgeom.variants import COLUMNS, VARIANTS, Variant
 from normgeom.variants.measure import eps_law_error, point, symmetry_error, unmet

@@ -147,7 +147,14 @@ def test_layers_that_repeat_are_one_row_and_no_name_is_cut(normgeom, folder, mon
             "Sequential cannot be scanned: calling it on the batch",
         ),
         (("scan_these:Words", "--input", "4x7<90"), "calling it on the batch raised IndexError: index out"),
-        (("scan_these:make", "--input", "no.npy"), "no file no.npy"),
+        (
+            ("scan_these:make", "--input", "no.npy"),
+            "no file no.npy; --input must be a shape such as 8x3",
+        ),
+        (
+            ("scan_these:make", "--input", "no.py:batch"),
+            "no file no.py; --input must be a shape such as 8x3",
+        ),
         (("scan_these:make", "--input", "scan_these:broken"), "RuntimeError: no batch today"),
         (("scan_these:make", "--input", "scan_these:nothing"), "scan_these has no 'nothing'"),
         (("scan_these:pair", "--input", "8x4"), "must be or make an nn.Module; got function"),

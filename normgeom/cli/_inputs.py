@@ -11,6 +11,10 @@ from normgeom import loading
 
 _SHAPE = re.compile(r"(\d+(?:x\d+)*)(?:<(\d+))?")
 _FILES = (".npy", ".npz", ".pt", ".pth")
+_FORMS = (
+    "--input must be a shape such as 8x3x32x32 or 4x16<50, digits, an .npy, .npz or .pt file, or "
+    "MODULE:CALLABLE"
+)
 
 
 def load_module(target: str) -> nn.Module:
@@ -43,14 +47,21 @@ def load_input(source: str, module: nn.Module, *, generator: torch.Generator) ->
     if shape := _SHAPE.fullmatch(source):
         return _random(shape, first, generator)
     if ":" in source:
-        found = loading.load_object(source)
-        return loading.made(found, source) if callable(found) else found
+        return _returned(source)
     if source != "digits" and Path(source).suffix not in _FILES:
-        raise ValueError(
-            "--input must be a shape such as 8x3x32x32 or 4x16<50, digits, an .npy, .npz or .pt file, or "
-            f"MODULE:CALLABLE; got {source!r}."
-        )
+        raise ValueError(f"{_FORMS}; got {source!r}.")
+    if source != "digits" and not Path(source).is_file():
+        raise FileNotFoundError(f"no file {source}; {_FORMS}.")
     return loading.cast(loading.load_data(source), first.dtype, first.device)
+
+
+def _returned(source: str) -> Any:
+    """What a callable that is named returns, or the object itself."""
+    try:
+        found = loading.load_object(source)
+    except FileNotFoundError as missing:
+        raise FileNotFoundError(f"{str(missing).removesuffix('.')}; {_FORMS}.") from None
+    return loading.made(found, source) if callable(found) else found
 
 
 def _random(shape: re.Match[str], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

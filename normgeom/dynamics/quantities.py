@@ -13,7 +13,7 @@ from normgeom.symmetry.partitions import SHIFTS, Partition, natural_parts, whole
 Law = NormGrowth | ConservedSums
 
 _SUMS = {Move.SHIFT_UNITS: "column sums", Move.SHIFT_INPUTS: "row sums", Move.ANY: "dead block"}
-_CARRIED = "how much the biases take away changes with the weights, so that no sum of them stays"
+_ABSORBED = "how much the biases take away changes with the weights, so that no sum of them stays"
 
 
 def laws_of_views(views: Sequence[BlockView]) -> Iterator[Law]:
@@ -54,7 +54,7 @@ def laws_of_map(
         own, why = _of_joint(joint, blocks, trained)
         laws += own
         left_out += [f"{joint.label}: {why}"] if why else []
-    left_out += [f"{one.label}: {_CARRIED}" for one in found.carried_shifts]
+    left_out += [f"{one.label}: {_ABSORBED}" for one in found.absorbed_shifts]
     if not laws:
         raise ValueError("the map must have a symmetry of what is trained: without, nothing is conserved.")
     return laws, tuple(left_out)

@@ -6,18 +6,16 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor, nn, optim
 
 from normgeom.dynamics.columns import RATIOS, tidy
 from normgeom.dynamics.lengths import common_norms, lengths_of
+from normgeom.dynamics.log import Log
 from normgeom.dynamics.on_request import BatchMeasures, SummedInputs
 from normgeom.dynamics.statistics import COLUMNS, Statistics
 from normgeom.dynamics.steps import Steps
 from normgeom.optimizers.rules import Rule, group_of, rule_of
 from normgeom.symmetry import Block, ScaleInvariances, SymmetryMap, resolve_blocks, scale_invariance
-
-_HELD = 256
 
 
 class Tracker:
@@ -54,12 +52,7 @@ class Tracker:
         self._statistics = Statistics(self._views, self._parameters)
         self._steps = Steps(optimizer, self, scaler)
         self._open = False
-        self._waiting: list[tuple[Tensor, Tensor | bool]] = []
-        self._measured: list[np.ndarray] = []
-        self._skipped: list[bool] = []
-        self._rules: list[list[Rule]] = []
-        self._at: list[int] = []
-        self._extra: dict[str, list[Any]] = {}
+        self._log = Log()
         self.scale_invariance: ScaleInvariances | None = None
 
     @property
@@ -99,7 +92,7 @@ class Tracker:
         """Look at the weights before a step."""
         self._now = step
         if not self._statistics.fits():
-            self._fetch()
+            self._log.fetch(self._statistics.order)
             self._statistics = self._statistics.remade()
         self._statistics.weights()
         self._groups = [self._rule_of(view.parameter) for view in self._views for _ in view.labels]
@@ -112,17 +105,14 @@ class Tracker:
 
     def moved(self, skipped: Tensor | bool) -> None:
         """Look at the weights after a step, and log it."""
-        self._waiting.append((self._statistics.moved(), skipped))
-        self._at.append(self._now)
-        self._rules.append(self._groups)
+        row = self._statistics.moved()
         extra: dict[str, Any] = self._inputs.take()
         if self._measures is not None:
             self._inputs.close()  # what the measures call is not the run
             extra = {**extra, **self._measures.moved()}
-        for name, value in extra.items():
-            self._extra.setdefault(name, []).append(value)
-        if len(self._waiting) >= _HELD:
-            self._fetch()
+        self._log.add(self._now, row, skipped, self._groups, extra)
+        if self._log.is_full:
+            self._log.fetch(self._statistics.order)
         self.passed(self._now)
 
     def passed(self, step: int) -> None:
@@ -146,12 +136,12 @@ class Tracker:
         updates below 1e-19 or above 1e18 are out of its range.
         What is undefined (ratios of a zero block, a block without gradient) is NaN, never 0 or infinite.
         """
-        self._fetch()
-        shape = (len(self._at), len(COLUMNS), len(self.labels))
-        measured = np.stack(self._measured) if self._measured else np.empty(shape)
-        extra = {name: self._numbers(rows) for name, rows in self._extra.items()}
-        at, skipped = np.array(self._at, dtype=int), np.array(self._skipped)
-        frame = tidy(self.labels, at, measured, self._rules, skipped, extra, self._free_norms)
+        log = self._log
+        log.fetch(self._statistics.order)
+        shape = (len(log.at), len(COLUMNS), len(self.labels))
+        measured = np.stack(log.measured) if log.measured else np.empty(shape)
+        at, skipped = np.array(log.at, dtype=int), np.array(log.skipped)
+        frame = tidy(self.labels, at, measured, log.rules, skipped, log.extra, self._free_norms)
         kinds: dict[str, str | None] = {one.block: str(one.kind) for one in self.scale_invariance or ()}
         kinds |= {label: length.kind for label, length in (self._lengths or {}).items()}
         frame.insert(len(frame.columns) - 1, "scale_invariant", frame["block"].map(kinds.get))
@@ -175,7 +165,7 @@ class Tracker:
 
     def __repr__(self) -> str:
         """Say what is watched and how much was logged."""
-        return f"Tracker({len(self.labels)} blocks, {self.steps} steps seen, {len(self._at)} logged)"
+        return f"Tracker({len(self.labels)} blocks, {self.steps} steps seen, {len(self._log.at)} logged)"
 
     def _views_as_blocks(self) -> list[Block]:
         return [Block(v.parameter, slice(v.start, v.stop), v.parts, v.axis) for v in self._views]
@@ -186,19 +176,6 @@ class Tracker:
 
     def _rule_of(self, parameter: str) -> Rule:
         return self._rule or rule_of(self._optimizer, group_of(self._optimizer, self._parameters[parameter]))
-
-    def _numbers(self, rows: Sequence[Any]) -> np.ndarray:
-        """Logs of tensors or arrays as (logs, blocks)."""
-        return torch.stack([torch.as_tensor(row) for row in rows]).double().numpy()
-
-    def _fetch(self) -> None:
-        """Bring what waits on the device to memory: the only time that it is waited for."""
-        if not self._waiting:
-            return
-        rows = torch.stack([row for row, _ in self._waiting]).cpu().numpy()
-        self._measured.extend(rows[:, :, self._statistics.order])
-        self._skipped.extend(bool(skipped) for _, skipped in self._waiting)
-        self._waiting.clear()
 
 
 def track(
@@ -247,6 +224,7 @@ def track(
 
     Source: the primary measures of Wan et al. 2021 and Kosson et al. 2024.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 1))
     >>> optimizer, x = optim.SGD(model.parameters(), lr=0.1), torch.randn(16, 4)
     >>> with track(model, optimizer, batch=x) as tracker:

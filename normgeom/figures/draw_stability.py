@@ -78,7 +78,7 @@ def draw_gradients_over_distance(
     found = mask_for_log([row["gradient"] for row in rows])[1]
     if str(found):
         note = str(found).replace(": ", ":\n").replace(", ", ",\n").replace("non-", "non-\n")
-        ax.text(0.04, 0.03, note, transform=ax.transAxes, size=5.5)
+        ax.text(0.04, 0.98, note, transform=ax.transAxes, size=4.8, va="top")
     ax.set_xlabel("distance $d$")
     return found
 

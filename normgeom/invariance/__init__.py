@@ -4,8 +4,9 @@ from normgeom.invariance.check import assert_invariant, check, invariance_error,
 from normgeom.invariance.degree import scaling_degree
 from normgeom.invariance.gradients import gradient_identity_error
 from normgeom.invariance.measure import eps_law
+from normgeom.invariance.settling import EnginesDisagree
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
-from normgeom.invariance.verdict import EnginesDisagree, Kind, Proof, Verdict, Witness
+from normgeom.invariance.verdict import Kind, Proof, Verdict, Witness
 
 __all__ = [
     "EnginesDisagree",

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from normgeom.invariance._points import Sizes
-from normgeom.invariance.measure import act, evaluate, relative_change
+from normgeom.invariance.calling import act, evaluate
+from normgeom.invariance.measure import relative_change
 from normgeom.invariance.numeric import USUAL
 from normgeom.invariance.table import InvarianceRow
 from normgeom.layers import Layer, as_layer

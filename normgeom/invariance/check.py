@@ -7,28 +7,17 @@ from typing import Any
 import torch
 
 from normgeom._types import AnyData, AnyWeight
-from normgeom.invariance import exact, graph, numeric, symbolic
-from normgeom.invariance._arrays import check_arrays, sizes_of
+from normgeom.invariance import graph, numeric
+from normgeom.invariance._arrays import check_arrays
 from normgeom.invariance._points import Sizes
-from normgeom.invariance.measure import act, evaluate, relative_change
+from normgeom.invariance.calling import act, evaluate
+from normgeom.invariance.judges import ENGINES, Judges, engines_for
+from normgeom.invariance.measure import relative_change
 from normgeom.invariance.remarks import of_gradient, point_of, remarks
 from normgeom.invariance.table import InvarianceRow, InvarianceTable
-from normgeom.invariance.verdict import Kind, Verdict, settle
-from normgeom.invariance.verdict import subject as verdict_subject
+from normgeom.invariance.verdict import Verdict
 from normgeom.layers import Layer, NormLayer, as_layer
 from normgeom.transforms import TABLE_1
-
-ENGINES: dict[str, Callable[..., Verdict]] = {
-    "numeric": numeric.judge,
-    "exact": exact.judge,
-    "symbolic": symbolic.judge,
-    "graph": graph.judge,
-    "graph-symbolic": graph.judge_symbolically,
-    "abstract": graph.judge_abstractly,
-}
-OF_NORMS = ("numeric", "exact", "symbolic")
-OF_CODE = ("numeric", "abstract", "graph")
-ON_GRAPHS = ("graph", "graph-symbolic", "abstract")
 
 
 def check(
@@ -84,40 +73,24 @@ def check(
     actions = _actions(transforms)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating-point torch dtype, such as torch.float32; got {dtype!r}.")
-    generator = generator or torch.Generator().manual_seed(0)
-    sizes = {"units": units, "inputs": inputs, "cases": cases}
     check_arrays(weight, data)
+    sizes = {"units": units, "inputs": inputs, "cases": cases}
     Sizes.of(subject, None, numeric.USUAL, **sizes)
     point = {"weight": weight, "data": data, "dtype": dtype, "device": device} | sizes
-    known = _graphs_of(subject, graphs)
+    generator = generator or torch.Generator().manual_seed(0)
+    judges = Judges(subject, names, point, _graphs_of(subject, graphs), generator)
+    cells = tuple(_with_gradient(judges, action, judges.verdict(action)) for action in actions)
+    of_row = remarks(subject, judges.graph(actions[0]), judges.shapes(actions[0]))
+    return InvarianceRow(subject.name, cells, of_row)
 
-    def cell(transform: Any) -> Verdict:
-        if _moves_nothing(subject, transform, sizes):
-            reason = "the element given moves neither weight nor data, so it decides nothing"
-            return Verdict(kind=Kind.UNDECIDED, reason=reason, **verdict_subject(subject, transform, ""))
-        shapes = _shapes(subject, transform, weight, data, sizes)
-        seen = known.at(*shapes) if set(names) & set(ON_GRAPHS) else None
-        options: dict[str, dict[str, Any]] = {name: {"graph": seen} for name in ON_GRAPHS}
-        options["numeric"] = point | {
-            "seen": graph.with_hidden_eps(subject, seen),
-            "bounds": graph.bounds_but_eps(seen),
-        }
-        said = []
-        for name in names:
-            fork = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            verdict = ENGINES[name](subject, transform, generator=fork, **options.get(name, {}))
-            said.append(graph.without_rounding(verdict, seen) if name in ON_GRAPHS else verdict)
-        verdict = settle(said)
-        if verdict.holds and "numeric" in names and not isinstance(subject, NormLayer):
-            said_of_gradient = of_gradient(subject, transform, point_of(shapes), seen)
-            reason = "; ".join(filter(None, [verdict.reason, said_of_gradient]))
-            verdict = dataclasses.replace(verdict, reason=reason)
+
+def _with_gradient(judges: Judges, transform: Any, verdict: Verdict) -> Verdict:
+    """Add to what holds what is wrong with the backward pass of a layer's code."""
+    if not verdict.holds or "numeric" not in judges.engines or isinstance(judges.layer, NormLayer):
         return verdict
-
-    cells = tuple(cell(t) for t in actions)
-    shapes = _shapes(subject, actions[0], weight, data, sizes)
-    seen = known.at(*shapes) if set(names) & set(ON_GRAPHS) else None
-    return InvarianceRow(subject.name, cells, remarks(subject, seen, shapes))
+    point = point_of(judges.shapes(transform))
+    said_of_gradient = of_gradient(judges.layer, transform, point, judges.graph(transform))
+    return dataclasses.replace(verdict, reason="; ".join(filter(None, [verdict.reason, said_of_gradient])))
 
 
 def _actions(transforms: Any) -> list[Any]:
@@ -136,45 +109,16 @@ def _actions(transforms: Any) -> list[Any]:
     return actions
 
 
-def _moves_nothing(layer: Layer, transform: Any, sizes: dict[str, int | None]) -> bool:
-    """Whether an element (a class is drawn, and always moves) is the identity to rounding."""
-    if isinstance(transform, type):
-        return False
-    size = Sizes.of(layer, transform, numeric.USUAL, **sizes)
-    generator = torch.Generator().manual_seed(0)
-    weight, data = (
-        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in size.shapes(layer)
-    )
-    moved = act(transform, weight, data)
-    return all(
-        a.shape == b.shape and relative_change(a, b) < 1e-12
-        for a, b in zip((weight, data), moved, strict=True)
-    )
-
-
 def _engines(layer: Layer, engines: Sequence[str] | None) -> list[str]:
     """Return the engines to run: those asked for, else all that can see the layer."""
     if engines is None:
-        return list(OF_NORMS if isinstance(layer, NormLayer) else OF_CODE)
+        return list(engines_for(layer))
     names = [engines] if isinstance(engines, str) else list(engines)
     if unknown := [n for n in names if n not in ENGINES]:
         raise ValueError(f"engines must be among {', '.join(ENGINES)}; got {', '.join(map(str, unknown))}.")
     if not names:
         raise ValueError(f"at least one engine is needed, from {', '.join(ENGINES)}; got none.")
     return names
-
-
-def _shapes(
-    layer: Layer, transform: Any, weight: AnyWeight | None, data: AnyData | None, sizes: dict[str, int | None]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes of the arrays given, else those of a transform's points."""
-    known = sizes_of(layer, weight, data, sizes)
-    drawn = Sizes.of(layer, transform, numeric.USUAL, **known).shapes(layer)
-    first, second = (
-        size if array is None else tuple(array.shape)
-        for size, array in zip(drawn, (weight, data), strict=True)
-    )
-    return first, second
 
 
 def _graphs_of(subject: Layer, given: graph.Graphs | None) -> graph.Graphs:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from normgeom.invariance._points import scale_of_entries
-from normgeom.invariance.measure import act, evaluate
+from normgeom.invariance.calling import act, evaluate
 from normgeom.layers import as_layer
 
 SAME = 1e-9  # how well every entry must follow one power
@@ -14,7 +14,8 @@ SAME = 1e-9  # how well every entry must follow one power
 def scaling_degree(layer: Any, element: Any, weight: torch.Tensor, data: torch.Tensor) -> float | None:
     """Return the k of `|f'| = |delta|^k |f|` in every entry, None if there is no such k.
 
-    Verdicts know small whole numbers; this measures others, such as the -1/2 of local response norm.
+    The engines of a verdict measure fractions with denominators up to 12, such as the -1/2 of local response
+    norm with k = 0; other powers they know only where the code names them. This measures any, at one point.
 
     Args:
         layer: as for `check`.

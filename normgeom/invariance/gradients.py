@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance.measure import act, evaluate
+from normgeom.invariance.calling import act, evaluate
 from normgeom.layers import Layer, as_layer
 
 WIDTHS = 5e-2, 1e-3, 1e-6

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from normgeom.invariance.calling import act, evaluate
 from normgeom.invariance.verdict import Witness
-from normgeom.layers import Layer, NormLayer, OnSummedInputs
-from normgeom.layers.fitting import REFUSALS
+from normgeom.layers import Layer, NormLayer
 from normgeom.norms import summed_inputs
 
 PROBES = 2
@@ -131,70 +131,6 @@ def measure(
     return Measurement(weight, data, element, before, after, allowed.clamp_min(1e-300), law)
 
 
-def act(element: Any, weight: torch.Tensor, data: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply a transform to copies, and raise an error if it writes into them."""
-    given = weight.clone(), data.clone()
-    moved = element(*given)
-    if not (_same(given[0], weight) and _same(given[1], data)):
-        raise ValueError(f"the transform {element} writes into its input; it must return new tensors.")
-    return moved
-
-
-def try_once(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> None:
-    """Raise a ValueError that says in one line why a layer cannot be called at this point."""
-    index = weight.device.index or 0
-    with torch.no_grad(), torch.random.fork_rng(devices=[index] if weight.is_cuda else []):
-        try:
-            layer(weight.clone(), data.clone())
-        except REFUSALS as why:
-            raised = ": ".join([type(why).__name__, *str(why).strip().splitlines()[:1]])
-            takes = f"a weight and data of shapes {tuple(weight.shape)} and {tuple(data.shape)}"
-            instead = "pass units=..."
-            if isinstance(layer, OnSummedInputs):
-                takes += f", so summed inputs of shape {tuple(layer.convolution(weight, data).shape)}"
-                instead += (
-                    "; if for other axes, put it after what makes them: "
-                    f"nn.Sequential(nn.Conv2d(...), {layer.name}(...))"
-                )
-            raise ValueError(
-                f"{layer.name} must take {takes}; it raised {raised}. If it is for another number of units, "
-                f"{instead}."
-            ) from why
-
-
-def evaluate(
-    layer: Layer, weight: torch.Tensor, data: torch.Tensor, *, seed: int | None = None
-) -> torch.Tensor:
-    """Return a layer's outputs, leaving the random state alone; a seed sets it for this call.
-
-    Raises:
-        TypeError: if the outputs are not a floating-point tensor.
-        ValueError: if the layer changes its input, or if the outputs do not have a row per case.
-    """
-    given = weight.clone(), data.clone()
-    index = weight.device.index or 0
-    with torch.no_grad(), torch.random.fork_rng(devices=[index] if weight.is_cuda else []):
-        if seed is not None:
-            torch.default_generator.manual_seed(seed)
-            if weight.is_cuda:
-                torch.cuda.default_generators[index].manual_seed(seed)
-        outputs = layer(*given)
-    if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
-        raise TypeError(f"{layer.name} must return a floating-point tensor; got {type(outputs).__name__}.")
-    if not (_same(given[0], weight) and _same(given[1], data)):
-        raise ValueError(f"{layer.name} changes its weight or data in place; it must return new tensors.")
-    if outputs.ndim == 0 or len(outputs) != len(data) or not outputs.numel():
-        raise ValueError(
-            f"{layer.name} must return one row for each of the {len(data)} cases; "
-            f"got shape {tuple(outputs.shape)}."
-        )
-    return outputs
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
-
-
 def relative_change(before: torch.Tensor, after: torch.Tensor) -> float:
     """Return the largest change over the largest output, `max |after - before| / max |before|`."""
     before, after = before.double(), after.double()
@@ -207,15 +143,6 @@ def size_of_summed_inputs(weight: torch.Tensor, data: torch.Tensor) -> float:
     if weight.ndim == data.ndim == 2 and weight.shape[1] == data.shape[1]:
         return float(summed_inputs(weight, data).abs().max())
     return float(weight.flatten(1).abs().sum(1).max() * data.abs().max())
-
-
-def widest(layer: Layer, weight: torch.Tensor, data: torch.Tensor) -> torch.dtype:
-    """Return float64 if the layer can be evaluated in it, else the type of the weight."""
-    try:
-        evaluate(layer, weight.double(), data.double())
-    except (RuntimeError, TypeError):
-        return weight.dtype
-    return torch.float64
 
 
 def roundoffs(dtype: torch.dtype, inputs: int) -> float:
@@ -269,11 +196,33 @@ def narrow_noise(
     size = float(outputs.abs().nan_to_num(posinf=0.0).median()) or 1.0
     h = 2.0**-20 * size / max(moves, size)
     signs = _signs(weight, generator), _signs(data, generator)
-    one, two = (
-        evaluate(layer, weight * (1 + k * h * signs[0]), data * (1 + k * h * signs[1])) for k in (1, 2)
-    )
-    bend = float((two - 2 * one + outputs).abs().nan_to_num(posinf=0.0).max())
+    bend = float(bend_of(layer, weight, data, outputs, signs, h).nan_to_num(posinf=0.0).max())
     return bend if bend > 8 * (2.0**-40 * size + 2.0**-49 * max(moves, float(outputs.abs().max()))) else 0.0
+
+
+def bend_of(
+    layer: Layer,
+    weight: torch.Tensor,
+    data: torch.Tensor,
+    outputs: torch.Tensor,
+    along: tuple[torch.Tensor, torch.Tensor],
+    h: float,
+) -> torch.Tensor:
+    """Return how far three points of a line lie from one for every output, `|f(2h) - 2 f(h) + f(0)|`.
+
+    Args:
+        layer: any layer.
+        weight: where the line starts, shape (units, inputs).
+        data: likewise, shape (cases, inputs).
+        outputs: the outputs there.
+        along: the directions, relative to the entries of weight and data.
+        h: the step, relative to the entries.
+    """
+    one, two = (
+        evaluate(layer, weight * (1 + k * h * along[0]), data * (1 + k * h * along[1])).double()
+        for k in (1, 2)
+    )
+    return (two - 2 * one + outputs.double()).abs()
 
 
 def _signs(array: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

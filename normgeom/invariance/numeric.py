@@ -11,33 +11,27 @@ import torch
 
 from normgeom.invariance._arrays import check_arrays, sizes_of
 from normgeom.invariance._points import DEGREES, Sizes, as_degree, scale_of_entries, simple_degree
+from normgeom.invariance.calling import evaluate, try_once, widest
 from normgeom.invariance.eps import broken_near_eps, explained_by_eps
-from normgeom.invariance.measure import (
-    Measurement,
-    act,
-    evaluate,
-    measure,
-    size_of_summed_inputs,
-    try_once,
-    widest,
-)
+from normgeom.invariance.measure import Measurement, measure
 from normgeom.invariance.own_rounding import is_own_rounding
+from normgeom.invariance.reservations import (
+    BLIND,
+    SINGULAR,
+    out_of_range,
+    too_narrow,
+    unfit,
+    with_reservations,
+)
 from normgeom.invariance.scales import broken_at_scales, only_signs
 from normgeom.invariance.simple_witness import simple_witness
-from normgeom.invariance.verdict import NOT_A_FUNCTION, Kind, Verdict, subject
+from normgeom.invariance.verdict import HOLDS, Kind, Verdict, subject
 from normgeom.layers import Layer, ModuleLayer
 
 USUAL = Sizes(units=5, inputs=4, cases=6)
 DRAWS = 3
 UNCLEAR = 8.0  # between the tolerance and this many times it, rounding and a small fault look alike
-BLIND = 0.3  # a tolerance this large decides nothing
 LAW = 1e-6  # how well outputs must follow a power of delta; an eps may blur it
-NOTHING = 1e3  # roundoffs of the summed inputs: outputs that vary less are constant
-
-SINGULAR = (
-    "numeric: the outputs change, and without eps there are none: a matrix of statistics is singular at this "
-    "size (more inputs and cases than units make it regular)"
-)
 
 Point = tuple[torch.Tensor, torch.Tensor]
 
@@ -78,33 +72,47 @@ def judge(
     try_once(layer, *points[0])
     evaluate(layer, *points[0])
     wide = widest(layer, *points[0])
-    if reason := _unfit(layer, *points[0], wide):
+    if reason := unfit(layer, *points[0], wide):
         return Verdict(kind=Kind.UNDECIDED, reason=reason, **about)
-    drawn = isinstance(transform, type)
-    elements = [transform.sample(*p, generator=generator) if drawn else transform for p in points]
-    measured = [
-        measure(layer, e, *p, generator=generator, wide=wide) for e, p in zip(elements, points, strict=True)
-    ]
+    measured = _measured(layer, transform, points, generator, wide)
     confirmed = measured if wide == dtype else [_again(layer, m, generator, wide) for m in measured]
     worst = max(measured, key=_badness)
-    try:
-        decided = _decide(layer, confirmed, generator, seen)
-    except torch.linalg.LinAlgError:
-        decided = {"kind": Kind.UNDECIDED, "reason": SINGULAR}
-    if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS) and wide == torch.float64 and bounds:
-        far = broken_at_scales(layer, confirmed[0], generator, bounds, seen)
-        decided = decided if far is None else _broken_at(far)
-    if decided["kind"] is Kind.NOT_INVARIANT and weight is None and data is None and dtype == torch.float64:
-        simple = simple_witness(layer, transform, worst, sizes) if device == "cpu" else None
-        decided |= {"witness": simple or decided["witness"]}
-    if decided["kind"] in (Kind.INVARIANT, Kind.UP_TO_EPS):
-        if worst.tolerance > BLIND:
-            decided = {"kind": Kind.UNDECIDED, "reason": _blind(worst)}
-        elif wide != dtype and not _same_within_rounding(measured, confirmed):
-            decided = {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
-        elif isinstance(layer, ModuleLayer):
-            decided |= _buffers(layer, measured[0])
+    decided = _decide_at_all_scales(layer, confirmed, generator, seen, bounds)
+    free = weight is None and data is None and dtype == torch.float64 and device == "cpu"
+    if decided["kind"] is Kind.NOT_INVARIANT and free:
+        decided |= {"witness": simple_witness(layer, transform, worst, sizes) or decided["witness"]}
+    if decided["kind"] in HOLDS:
+        decided = with_reservations(layer, decided, worst, measured, confirmed)
     return Verdict(**({"error": worst.error, "tolerance": worst.tolerance} | decided), **about)
+
+
+def _measured(
+    layer: Layer, transform: Any, points: list[Point], generator: torch.Generator, wide: torch.dtype
+) -> list[Measurement]:
+    """Measure at every point under one element of its own, or under the one given."""
+    drawn = isinstance(transform, type)
+    elements = [transform.sample(*p, generator=generator) if drawn else transform for p in points]
+    return [
+        measure(layer, e, *p, generator=generator, wide=wide) for e, p in zip(elements, points, strict=True)
+    ]
+
+
+def _decide_at_all_scales(
+    layer: Layer,
+    measured: list[Measurement],
+    generator: torch.Generator,
+    seen: Layer | None,
+    bounds: tuple[float, ...],
+) -> dict[str, Any]:
+    """Decide at the points measured and, if it holds there, where a constant of the code matters."""
+    try:
+        decided = _decide(layer, measured, generator, seen)
+    except torch.linalg.LinAlgError:
+        return {"kind": Kind.UNDECIDED, "reason": SINGULAR}
+    if decided["kind"] not in HOLDS or measured[0].weight.dtype != torch.float64 or not bounds:
+        return decided
+    far = broken_at_scales(layer, measured[0], generator, bounds, seen)
+    return decided if far is None else _broken_at(far)
 
 
 def _decide(
@@ -113,15 +121,15 @@ def _decide(
     """Return kind and evidence from measurements in the widest type."""
     worst = max(measured, key=_badness)
     if not math.isfinite(worst.error):
-        return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
+        return {"kind": Kind.UNDECIDED, "reason": too_narrow(worst)}
     unmoved = all(m.within or _rounded(layer, m, generator, seen) for m in measured)
     if unmoved and not broken_near_eps(layer, measured, generator, seen):
         return {"kind": Kind.INVARIANT}
     if explained_by_eps(layer, measured, generator, seen):
         most = max(measured, key=lambda m: m.error)
         return {"kind": Kind.UP_TO_EPS, "predicted": most.predicted, "error": most.error}
-    if _out_of_range(worst):
-        return {"kind": Kind.UNDECIDED, "reason": _narrow(worst)}
+    if out_of_range(worst):
+        return {"kind": Kind.UNDECIDED, "reason": too_narrow(worst)}
     if _badness(worst) < UNCLEAR and worst.error < BLIND:
         reason = f"numeric: {worst.error:.2g} is too close to the tolerance to tell rounding from a fault"
         return {"kind": Kind.UNDECIDED, "reason": reason}
@@ -153,14 +161,6 @@ def _again(layer: Layer, m: Measurement, generator: torch.Generator, dtype: torc
 
 def _badness(m: Measurement) -> float:
     return m.excess(m.before)
-
-
-def _same_within_rounding(narrow: list[Measurement], wide: list[Measurement]) -> bool:
-    """Whether the outputs change in the narrow type as they do in the wide one, but for its rounding."""
-    return all(
-        float(((n.after.double() - n.before.double() - (w.after - w.before)).abs() / n.allowed).max()) <= 2
-        for n, w in zip(narrow, wide, strict=True)
-    )
 
 
 def _law(measured: list[Measurement]) -> tuple[int | float | None, bool]:
@@ -214,76 +214,3 @@ def _point(
         for array, shape in zip(given, size.shapes(layer), strict=True)
     )
     return weight.to(device, dtype), data.to(device, dtype)
-
-
-def _unfit(layer: Layer, weight: torch.Tensor, data: torch.Tensor, wide: torch.dtype) -> str:
-    """Say why nothing can be decided at this point, or return an empty string."""
-    first, second = (evaluate(layer, weight, data, seed=seed) for seed in (0, 1))
-    finite = first.isfinite()
-    if not finite.all():
-        at = tuple(int(i) for i in (~finite).nonzero()[0])
-        return (
-            f"numeric: {int((~finite).sum())} outputs are not finite before any transform, first "
-            f"{first[at].item()} at {at}: a variance is 0 there, or values overflow {_short(first.dtype)}"
-        )
-    if not torch.equal(first, second):
-        return (
-            f"{layer.name} gives different outputs for equal inputs (random numbers, or buffers that a call "
-            f"changes), {NOT_A_FUNCTION}"
-        )
-    exact = weight.to(wide), data.to(wide)
-    outputs = evaluate(layer, *exact, seed=0)
-    size = max(float(outputs.abs().max()), size_of_summed_inputs(*exact))
-    if float((outputs - outputs.mean()).abs().max()) <= NOTHING * torch.finfo(outputs.dtype).eps * size:
-        return f"the outputs of {layer.name} are constant at this size, so every invariance holds vacuously"
-    return ""
-
-
-def _narrow(worst: Measurement) -> str:
-    """Say whether a change that a wider type does not show is overflow, underflow or lost digits."""
-    name, info = _short(worst.before.dtype), torch.finfo(worst.before.dtype)
-    if sizes := _out_of_range(worst):
-        return (
-            f"numeric: summed inputs of size {min(sizes):.2g} to {max(sizes):.2g} leave the range that "
-            f"{name} can square ({info.tiny**0.5:.2g} to {info.max**0.5:.2g}); use a wider type"
-        )
-    return (
-        f"numeric: in {name} the outputs move by {worst.error:.2g}, where rounding of the inputs explains "
-        f"{worst.tolerance:.2g}, yet in float64 they do not move: the layer's own arithmetic in {name} loses "
-        "the digits (a variance from E[x^2] - E[x]^2, or a narrow accumulator?)"
-    )
-
-
-def _out_of_range(m: Measurement) -> list[float]:
-    """The sizes of the summed inputs, before and after, if the type cannot square one of them."""
-    info = torch.finfo(m.before.dtype)
-    exact = m.weight.double(), m.data.double()
-    sizes = [size_of_summed_inputs(*at) for at in (exact, act(m.element, *exact))]
-    largest = (info.max / max(m.weight.shape[0], m.data[:, 0].numel())) ** 0.5
-    fits = min(sizes) > info.tiny**0.5 and max(sizes) < largest
-    return [] if fits else sizes
-
-
-def _blind(worst: Measurement) -> str:
-    return (
-        f"numeric: rounding alone can move the outputs by {worst.tolerance:.2g} of their size in "
-        f"{_short(worst.before.dtype)}: the summed inputs are large against their spread; use a wider type"
-    )
-
-
-def _buffers(layer: ModuleLayer, m: Measurement) -> dict[str, Any]:
-    """Say which buffers a call changes, and decide nothing if the outputs depend on them."""
-    after, changed = layer.called_once(m.weight, m.data)
-    if not changed:
-        return {}
-    again = evaluate(after, *act(m.element, m.weight, m.data)).double()
-    if bool(((again - m.after.double()).abs() > m.allowed).any()):
-        reason = (
-            f"the outputs depend on the buffers {', '.join(changed)}, which a call changes: fix them first"
-        )
-        return {"kind": Kind.UNDECIDED, "reason": f"{reason} (a call in training, or .eval())"}
-    return {"reason": f"a call changes the buffers {', '.join(changed)}; copies were used"}
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -5,7 +5,8 @@ A layer that solves a linear system on its way loses digits that no perturbation
 
 import torch
 
-from normgeom.invariance.measure import Measurement, act, evaluate
+from normgeom.invariance.calling import act, evaluate
+from normgeom.invariance.measure import Measurement, bend_of
 from normgeom.layers import Layer
 
 STEP = 2.0**-40  # so short that curvature does not bend a line, and rounding does
@@ -24,15 +25,13 @@ def own_rounding(
         data: shape (cases, inputs), in float64.
         generator: draws the lines.
     """
-    start = evaluate(layer, weight, data).double()
+    start = evaluate(layer, weight, data)
     bends = []
     for _ in range(PROBES):
-        along = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in (weight, data)]
-        one, two = (
-            evaluate(layer, weight * (1 + k * STEP * along[0]), data * (1 + k * STEP * along[1])).double()
-            for k in (1, 2)
+        first, second = (
+            torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in (weight, data)
         )
-        bends.append((two - 2 * one + start).abs())
+        bends.append(bend_of(layer, weight, data, start, (first, second), STEP))
     return torch.stack(bends).amax(0).nan_to_num(nan=0.0, posinf=0.0)
 
 

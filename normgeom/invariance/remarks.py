@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from normgeom.invariance.branches import branches
+from normgeom.invariance.calling import evaluate
 from normgeom.invariance.gradients import backward_gap, gradient_identity_error
 from normgeom.invariance.graph import Graph, NoGraph, with_hidden_eps
-from normgeom.invariance.measure import evaluate
 from normgeom.invariance.scales import without_eps
 from normgeom.layers import Layer, ModuleLayer, NormLayer, OnSummedInputs
 from normgeom.layers.fitting import REFUSALS

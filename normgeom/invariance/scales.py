@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from normgeom.invariance.measure import Measurement, evaluate, measure, size_of_summed_inputs
+from normgeom.invariance.calling import evaluate
+from normgeom.invariance.measure import Measurement, measure, size_of_summed_inputs
 from normgeom.layers import Layer
 
 FACTORS_AROUND = (0.25, 2.0, 4.0)

@@ -103,12 +103,7 @@ def _setting(layer: Layer, transform: Any, size: Sizes) -> _Setting:
     """Build the ring, the arrays of symbols and the action, and evaluate the statistics."""
     shapes = {"w": (size.units, size.inputs), "x": (size.cases, size.inputs)}
     names = [f"{k}_{{{i + 1}{d + 1}}}" for k, shape in shapes.items() for i, d in np.ndindex(shape)]
-    parameters = _parameter_names(transform, size)
-    if len(names) + len(parameters) > LARGEST:
-        raise NotExact(
-            f"{len(names) + len(parameters)} symbols are more than the {LARGEST} tried; ask for fewer units"
-        )
-    field = FracField([*names, *parameters], sympy.QQ, lex)
+    field = _field_in([*names, *_parameter_names(transform, size)])
     ring = field.to_ring()
 
     def number(value: Fraction) -> Any:
@@ -135,6 +130,13 @@ def _setting(layer: Layer, transform: Any, size: Sizes) -> _Setting:
     return _Setting(
         lifted, transform, scale, frozenset(ring.gens[len(names) :]), tuple(before), tuple(after), size
     )  # fmt: skip
+
+
+def _field_in(names: Sequence[str]) -> FracField:
+    """The fractions of polynomials in these symbols, unless they are too many."""
+    if len(names) > LARGEST:
+        raise NotExact(f"{len(names)} symbols are more than the {LARGEST} tried; ask for fewer units")
+    return FracField(names, sympy.QQ, lex)
 
 
 def _refuse_comparisons(layer: Layer, size: Sizes) -> None:

@@ -48,7 +48,7 @@ class Assembly:
             blocks=tuple(self._with_words(one) for one in self.singles),
             joint=joint,
             joint_shifts=tuple(self._record(one, one.deviation) for one in shifts if not one.through),
-            carried_shifts=tuple(self._record(one, one.deviation) for one in shifts if one.through),
+            absorbed_shifts=tuple(self._record(one, one.deviation) for one in shifts if one.through),
             mode="train" if self.model.training else "eval",
             dtype=str(self.trial.probe.dtype).removeprefix("torch."),
             findings=tuple(self._findings(exponents)),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normgeom.symmetry.carried import as_matrix, weights_of_biases
+from normgeom.symmetry.absorbed import as_matrix, weights_of_biases
 from normgeom.symmetry.exponents import null_exponents
 from normgeom.symmetry.joint import Found, rounding_of
 from normgeom.symmetry.partitions import Move, Partition
@@ -62,21 +62,21 @@ class _Search:
             return self.deviations[_chosen(group, vector)] <= self.trial.tolerance
 
         # What is shifted by the vector itself has a positive sign, as gains have.
-        widths = [(1, int(move is Move.CARRIED)) for _, move in group]
+        widths = [(1, int(move is Move.ABSORBED)) for _, move in group]
         rounding = rounding_of(self.trial)
         found = null_exponents(stacked, confirm, widths=widths, rounding=rounding, prepare=try_all)
         return [self._found(_chosen(group, vector)) for vector in found.vectors]
 
     def _found(self, moved: _Moved) -> Found:
         blocks = self.blocks
-        first = next((one for one in moved if one[1] is not Move.CARRIED), moved[0])
-        carried = next((-power for _, move, power in moved if move is Move.CARRIED), first[2])
-        sign = 1 if carried > 0 else -1
+        first = next((one for one in moved if one[1] is not Move.ABSORBED), moved[0])
+        absorbed = next((-power for _, move, power in moved if move is Move.ABSORBED), first[2])
+        sign = 1 if absorbed > 0 else -1
         return Found(
             first[1],
             {blocks[k]: sign * power for k, _, power in moved},
             self.deviations[moved],
-            through={blocks[k]: blocks[self.weights[k]] for k, m, _ in moved if m is Move.CARRIED},
+            through={blocks[k]: blocks[self.weights[k]] for k, m, _ in moved if m is Move.ABSORBED},
         )
 
     def _draw(self, moved: _Moved) -> Tensor:
@@ -96,7 +96,7 @@ class _Search:
             block, name = self.blocks[k], self.blocks[k].view.parameter
             value = values.get(name, self._own(k))
             own = power * vector
-            if move is Move.CARRIED:
+            if move is Move.ABSORBED:
                 weight = self.weights[k]
                 name_of_weight = self.blocks[weight].view.parameter
                 matrix = as_matrix(self.blocks[weight], values.get(name_of_weight, self._own(weight)))

@@ -32,7 +32,7 @@ class SymmetryMap:
         blocks: every parameter tensor (each of query, key and value where they are stacked), in order.
         joint: a basis of the joint scale symmetries of the blocks that cannot be scaled by themselves.
         joint_shifts: joint shifts by one arbitrary vector.
-        carried_shifts: shifts of what a layer reads by an arbitrary vector, which its bias takes away.
+        absorbed_shifts: shifts of what a layer reads by an arbitrary vector, which its bias absorbs.
         mode: `train` or `eval`.
         dtype: the type in which it was decided.
         findings: what does not fit together, in sentences; most models have none.
@@ -45,7 +45,7 @@ class SymmetryMap:
     blocks: tuple[BlockSymmetry, ...]
     joint: tuple[JointSymmetry, ...]
     joint_shifts: tuple[JointSymmetry, ...]
-    carried_shifts: tuple[JointSymmetry, ...]
+    absorbed_shifts: tuple[JointSymmetry, ...]
     mode: str
     dtype: str
     findings: tuple[str, ...]
@@ -66,8 +66,8 @@ class SymmetryMap:
 
     @property
     def together(self) -> tuple[JointSymmetry, ...]:
-        """All that takes several blocks: joint scalings, joint shifts, and shifts that a bias takes away."""
-        return (*self.joint, *self.joint_shifts, *self.carried_shifts)
+        """All that takes several blocks: joint scalings, joint shifts, and shifts that a bias absorbs."""
+        return (*self.joint, *self.joint_shifts, *self.absorbed_shifts)
 
     @property
     def nullity(self) -> int:
@@ -189,7 +189,7 @@ class SymmetryMap:
             "blocks": [asdict(one) for one in self.blocks],
             "joint": [{**asdict(one), "label": one.label} for one in self.joint],
             "joint_shifts": [{**asdict(one), "label": one.label} for one in self.joint_shifts],
-            "carried_shifts": [{**asdict(one), "label": one.label} for one in self.carried_shifts],
+            "absorbed_shifts": [{**asdict(one), "label": one.label} for one in self.absorbed_shifts],
         }
 
     def to_json(self) -> str:

@@ -57,13 +57,8 @@ class Singles:
         dead = [bool(unused[block]) for block in blocks] if self.trusted else self._dead(blocks)
         shut = [bool(still[block]) and not dead[k] for k, block in enumerate(blocks)]
         scales = self._at_other_factors(blocks, dead, scales)
-        shifts = self._shifts(blocks)
-        scales = [_unclaimed(one) if shut[k] else one for k, one in enumerate(scales)]
-        shifts = [
-            {move: _unclaimed(one) for move, one in moves.items()} if shut[k] else moves
-            for k, moves in enumerate(shifts)
-        ]
-        implied = [{move for move, verdict in moves.items() if verdict.holds} for moves in shifts]
+        moves = self._moves(blocks, scales, shut)
+        implied = [{m for m in SHIFTS if m in own and own[m].holds} for own in moves]
         live = [
             (part, implied[k]) for k, block in enumerate(blocks) for part in parts[block] if part in inside
         ]
@@ -74,11 +69,21 @@ class Singles:
                 block.view.parameter,
                 block.shape_of_block,
                 dead[k],
-                {Move.SCALE: scales[k], **shifts[k]},
+                moves[k],
                 tuple(one for part in parts[block] for one in free.get(part, ())),
                 shut=shut[k],
             )
             for k, block in enumerate(blocks)
+        ]
+
+    def _moves(
+        self, blocks: Sequence[Partition], scales: Sequence[MoveVerdict], shut: Sequence[bool]
+    ) -> list[dict[Move, MoveVerdict]]:
+        """The verdicts on the scale and the shifts of every block; one that is shut claims none."""
+        both = zip(scales, self._shifts(blocks), strict=True)
+        moves = [{Move.SCALE: scale, **shifts} for scale, shifts in both]
+        return [
+            {m: _unclaimed(one) for m, one in own.items()} if shut[k] else own for k, own in enumerate(moves)
         ]
 
     def _mute(self) -> np.ndarray:

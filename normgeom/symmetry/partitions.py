@@ -19,14 +19,14 @@ _STACKED = ("in_proj", "c_attn", "qkv")
 class Move(StrEnum):
     """How a block is moved: multiplied, shifted by what is constant along the units or the inputs, at will.
 
-    `CARRIED` moves the bias of a layer by its weight times a vector: what a shift of its input adds.
+    `ABSORBED` moves the bias of a layer by its weight times a vector: what a shift of its input adds.
     """
 
     SCALE = "scale"
     SHIFT_UNITS = "shift along units"
     SHIFT_INPUTS = "shift along inputs"
     ANY = "any change"
-    CARRIED = "shift through the weight"
+    ABSORBED = "absorbed shift"
 
 
 SHIFTS = (Move.SHIFT_UNITS, Move.SHIFT_INPUTS)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normgeom.symmetry.carried import as_matrix, weights_of_biases
+from normgeom.symmetry.absorbed import as_matrix, weights_of_biases
 from normgeom.symmetry.differences import GradientCheck
 from normgeom.symmetry.functionals import EXTRA_ROWS, Sketch, gradients_at, plan
 from normgeom.symmetry.part_slopes import PartSlopes, Terms, as_array
@@ -121,8 +121,8 @@ class Collector:
                 self._add_fields(k, block, slope)
                 if k in self._weights:
                     weight = self.blocks[self._weights[k]]
-                    carried = as_matrix(weight, values[weight.view.parameter]).T @ slope
-                    self.fields[k].setdefault(Move.CARRIED, []).append(as_array(carried))
+                    absorbed = as_matrix(weight, values[weight.view.parameter]).T @ slope
+                    self.fields[k].setdefault(Move.ABSORBED, []).append(as_array(absorbed))
         for name, row in rows.items():
             if row:
                 self.rows[name].append(row)

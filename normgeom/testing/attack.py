@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from normgeom.invariance import Kind, numeric
-from normgeom.invariance.measure import act, evaluate
+from normgeom.invariance.calling import act, evaluate
 from normgeom.invariance.verdict import describe
 from normgeom.testing import blame, strategies
 from normgeom.testing.evidence import Evidence

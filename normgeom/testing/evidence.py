@@ -6,18 +6,17 @@ from typing import Any
 
 import torch
 
-from normgeom.invariance import Verdict, check, graph, numeric
+from normgeom.invariance import Verdict, graph
 from normgeom.invariance._points import NotExact, Sizes, fractions, lifted_transform
 from normgeom.invariance.graph.digits import NoValue, objects, precision
 from normgeom.invariance.graph.eps_places import eps_places, replaced
 from normgeom.invariance.graph.samples import Point
-from normgeom.invariance.verdict import settle
+from normgeom.invariance.judges import Judges, Shapes, engines_for
 from normgeom.layers import Layer, NormLayer
 
 USUAL = Sizes(units=4, inputs=3, cases=5)
 VANISHING = 1e-30  # stands for every eps: felt by no readable point, and no 0/0 as 0 would be
 SEEN = 1e-12
-Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(eq=False)
@@ -33,7 +32,11 @@ class Evidence:
     layer: Layer
     sizes: dict[str, int | None] = field(default_factory=dict)
     dtype: torch.dtype = torch.float64
-    _graphs: dict[Shapes, graph.Graph | graph.NoGraph] = field(default_factory=dict, init=False)
+    _graphs: graph.Graphs = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep the graphs of this layer."""
+        self._graphs = graph.Graphs(self.layer)
 
     def size(self, action: Any) -> Sizes:
         """Return the sizes of the points at which an action is checked."""
@@ -45,13 +48,7 @@ class Evidence:
 
     def graph(self, action: Any = None) -> graph.Graph | graph.NoGraph:
         """Return the layer's graph at these sizes, or why there is none; exported once."""
-        shapes = self.shapes(action)
-        if shapes not in self._graphs:
-            try:
-                self._graphs[shapes] = graph.export(self.layer, *shapes)
-            except graph.NoGraph as why:
-                self._graphs[shapes] = why
-        return self._graphs[shapes]
+        return self._graphs.at(*self.shapes(action))
 
     def with_hidden_eps(self, action: Any) -> Layer | None:
         """Return the layer's graph as a layer, where its code shows an eps that the layer does not tell."""
@@ -73,18 +70,9 @@ class Evidence:
 
     def verdict(self, action: Any) -> Verdict:
         """Return what the engines of `normgeom.check` say of one action, at these sizes."""
-        size = self.size(action)
-        sizes: dict[str, Any] = dataclasses.asdict(size)
-        if isinstance(self.layer, NormLayer):
-            return check(self.layer, (action,), dtype=self.dtype, **sizes)[0]
-        seen, generator = self.graph(action), torch.Generator().manual_seed(0)
-        hidden, bounds = self.with_hidden_eps(action), graph.bounds_but_eps(seen)
-        measured = numeric.judge(
-            self.layer, action, generator=generator, dtype=self.dtype, seen=hidden, bounds=bounds, **sizes
-        )
-        engines = (graph.judge_abstractly, graph.judge)
-        said = [engine(self.layer, action, generator=generator, graph=seen) for engine in engines]
-        return settle([measured, *(graph.without_rounding(v, seen) for v in said)])
+        point = {"dtype": self.dtype} | dataclasses.asdict(self.size(action))
+        generator = torch.Generator().manual_seed(0)
+        return Judges(self.layer, engines_for(self.layer), point, self._graphs, generator).verdict(action)
 
     def kept_without_rounding(self, element: Any, weight: torch.Tensor, data: torch.Tensor) -> bool:
         """Whether the layer's own graph, with 50 digits and without eps, keeps its outputs at one point."""

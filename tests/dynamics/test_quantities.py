@@ -47,7 +47,7 @@ def test_every_symmetry_has_a_law_and_it_holds_to_rounding(maps, name, decay):
     assert named >= {("joint sums", one.label) for one in found.joint_shifts}
     assert named >= {("norm growth", one.block) for one in found.single if not one.dead}
     assert named >= {("dead block", one.block) for one in found.dead}
-    assert [text.split(": ")[0] for text in laws.left_out] == [one.label for one in found.carried_shifts]
+    assert [text.split(": ")[0] for text in laws.left_out] == [one.label for one in found.absorbed_shifts]
 
 
 def test_a_joint_law_is_its_formula(maps):

@@ -4,7 +4,7 @@ from torch import nn
 
 import normgeom as ng
 from normgeom.invariance import exact, numeric, symbolic
-from normgeom.invariance.verdict import settle
+from normgeom.invariance.settling import settle
 from tests.oracles import TABLE_1
 
 ENGINES = {"numeric": numeric.judge, "exact": exact.judge, "symbolic": symbolic.judge}

@@ -68,7 +68,7 @@ def test_a_sentence_for_every_symmetry(gpt):
 def test_folded_lines_say_where_a_weight_carries_a_shift(gpt):
     lines = gpt[1].joint_lines(by=False)
     assert "shift absorbed by a bias ×2: b.0–1.n2.bias·+1 b.0–1.f1.bias·-1W" in lines
-    assert sum(line.endswith("W") for line in lines) == len(gpt[1].carried_shifts) / 2 == 3
+    assert sum(line.endswith("W") for line in lines) == len(gpt[1].absorbed_shifts) / 2 == 3
 
 
 def test_a_block_by_its_name(net):

@@ -128,7 +128,7 @@ def test_the_symmetries_are_those_derived_on_paper(name):
     assert found.findings == ()
 
 
-def labels(make, batch=BATCH, kind="carried_shifts"):
+def labels(make, batch=BATCH, kind="absorbed_shifts"):
     return [one.label for one in getattr(ng.scan(seeded(make), batch), kind)]
 
 
@@ -155,7 +155,7 @@ def test_zero_padding_breaks_a_shift_of_channels(padding, wanted):
 
 def test_a_wrong_weight_does_not_take_the_shift_away():
     model = seeded(lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2))).double()
-    (found,) = ng.scan(model, BATCH.double()).carried_shifts
+    (found,) = ng.scan(model, BATCH.double()).absorbed_shifts
     assert (found.exponents, found.through) == ({"1.bias": 1, "2.bias": -1}, {"2.bias": "2.weight"})
     own, shift = dict(model.named_parameters()), torch.randn(6, dtype=torch.float64)
     before = model(BATCH.double())

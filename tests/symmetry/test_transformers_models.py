@@ -90,7 +90,7 @@ def test_every_joint_symmetry_is_in_the_words_of_the_derivation(maps, name):
     assert set(found) <= wanted
 
 
-CARRIED = {
+ABSORBED = {
     # what is added to the input of layers, and the biases that take it away, in every layer
     "GPT2LMHeadModel": ["ln_1.bias", "c_attn.bias[64:96]", "ln_2.bias"],
     "BertForMaskedLM": ["LayerNorm.bias", "self.value.bias", "output.LayerNorm.bias"],
@@ -101,11 +101,11 @@ CARRIED = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_shifts_that_a_bias_takes_away(maps, name):
-    shifts = maps[name].carried_shifts
+    shifts = maps[name].absorbed_shifts
     counts = {"GPT2LMHeadModel": 6, "BertForMaskedLM": 7, "ViTForImageClassification": 7}
     assert len(shifts) == {**counts, "ConvNextForImageClassification": 4}.get(name, 0)
     own = [next(b for b, power in one.exponents.items() if b not in one.through) for one in shifts]
-    ends = CARRIED.get(name, [])
+    ends = ABSORBED.get(name, [])
     assert all(any(block.endswith(end) for end in [*ends, "layernorm.bias"]) for block in own)
     assert all(any(block.endswith(end) for block in own) for end in ends)
 
@@ -158,7 +158,7 @@ def test_dropout_in_training_keeps_its_mask(transformers):
     model, batch = transformers_model("GPT2LMHeadModel")
     found = ng.scan(model.train(), batch, select=lambda out: out.logits)
     # Dropout of attention weights: they no longer sum to 1, so that a value's bias is not passed unchanged.
-    assert (found.mode, found.nullity, len(found.carried_shifts)) == ("train", 6, 2)
+    assert (found.mode, found.nullity, len(found.absorbed_shifts)) == ("train", 6, 2)
 
 
 def test_a_float32_norm_inside_is_decided_in_float64(transformers):

@@ -8,7 +8,8 @@ from torch import nn
 
 import normgeom as ng
 from normgeom.invariance.graph import export, kept
-from normgeom.invariance.verdict import EnginesDisagree, Verdict, settle
+from normgeom.invariance.settling import EnginesDisagree, settle
+from normgeom.invariance.verdict import Verdict
 
 Kind = ng.Kind
 

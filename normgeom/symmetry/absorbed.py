@@ -1,4 +1,4 @@
-"""Shifts of what a layer reads, which its bias takes away: `x -> x + γ`, `b -> b - W γ`."""
+"""Shifts of what a layer reads, which its bias absorbs: `x -> x + γ`, `b -> b - W γ`."""
 
 from collections.abc import Sequence
 
