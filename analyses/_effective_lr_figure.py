@@ -84,7 +84,9 @@ def _draw_lengths(
     text = f"● {law}: slope {said['slope of rate']:.2f}\n◇ measured: slope {said['slope of rescaled']:.2f}"
     if not normalized:
         text = f"◇ no law: at 8‖W‖ tan ∠ is\n× {said['8 times as long']:.0f}, and not ÷ 64"
-    ax.text(0.03, 0.03, text.replace("-", "−"), transform=ax.transAxes, size=6, va="bottom")
+    # where no point comes: without norms the angles rise to the right
+    place, side = (0.97, "right") if normalized else (0.03, "left")
+    ax.text(place, 0.97, text.replace("-", "−"), transform=ax.transAxes, size=6, va="top", ha=side)
 
 
 def _name_axes(grid: Any) -> None:
@@ -104,7 +106,7 @@ def _name_axes(grid: Any) -> None:
         ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
     grid[3, 0].set_ylim(top=15)
-    grid[4, 0].set_ylim(bottom=1e-6)
+    grid[4, 0].set_ylim(top=grid[4, 0].get_ylim()[1] * 30)
 
 
 def _annotate(grid: Any, summary: Sequence[dict[str, Any]]) -> None:

@@ -182,10 +182,11 @@ def draw(rows: Sequence[dict[str, Any]], summary: Sequence[dict[str, Any]]) -> F
         axes["other"].set_title("wrong power of δ, or no norm: another")
         _draw_deviations(rows, summary, axes["deviation"])
         exact, law = summary[1], summary[0]
+        rest = "rounding" if law["last"] < 1e-6 else "rounding, which training multiplies"
         figure.suptitle(
             f"Three times longer weights with a 9-fold learning rate give the same LN-LSTM: after "
-            f"{law['steps']} steps\nof SGD its logits differ by {law['last']:.0e} (rounding); with 4 times "
-            f"longer weights by {exact['largest']:g}",
+            f"{law['steps']} steps\nof SGD its logits differ by {law['last']:.0e} ({rest}); "
+            f"with 4 times longer weights by {exact['largest']:g}",
             fontsize=7.5,
         )
     return figure
