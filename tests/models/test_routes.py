@@ -283,3 +283,12 @@ def test_every_cell_but_the_joint_gated_one_has_a_plain_pass(monkeypatch):
         core(kind)(draw(3, 2, 5))
     core(ng.LNGRU, placement=ng.Placement(True, True, False, joint=True))(draw(3, 2, 5))
     assert len(ran) == 4
+
+
+@pytest.mark.parametrize(("kind", "placement"), VARIANTS, ids=VARIANT_IDS)
+def test_a_pass_stays_on_its_device(kind, placement):
+    """On the meta device, where any tensor of another one is an error."""
+    model = kind(5, 6, 2, bidirectional=True, placement=placement, device="meta")
+    x = torch.empty(7, 3, 5, device="meta", requires_grad=True)
+    model(x)[0].sum().backward()
+    assert all(value.grad.shape == value.shape for value in (x, *model.parameters()))
