@@ -60,7 +60,7 @@ class StateProducts:
         self._statistics: list[tuple[torch.Tensor, ...]] = []
 
     def gates(self, t: int, h: torch.Tensor, into: torch.Tensor, out: torch.Tensor) -> None:
-        """Put out the sum with the products of the input, which is made before the norm if that is joint."""
+        """Write the sum with the products of the input, made before the norm if that is joint, to `out`."""
         if self._joint:
             out.copy_(self.forward(t, h, into))
         else:
