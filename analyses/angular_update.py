@@ -225,10 +225,11 @@ def _title(summary: Sequence[dict[str, Any]]) -> str:
     """What is found, in numbers."""
     norm = {s["optimizer"]: geometric_mean(s["norm ratios"]) for s in summary if s["decay"] == DECAYS[0]}
     least, most = (pick(norm, key=lambda name: norm[name]) for pick in (min, max))
+    also = "" if "AdamW" in (least, most) else f" (AdamW: {norm['AdamW']:.2f})"
     falls = [f"−{-s['slope']:.2f}" for s in summary if s["decay"] == DECAYS[1]]
     return (
         f"With weight decay, a real LN-LSTM ends at {norm[least]:.2f} ({least}) to {norm[most]:.2f} ({most}) "
-        f"times the norm\nof theory (AdamW: {norm['AdamW']:.2f}); without, the effective rate falls as "
+        f"times the norm\nof theory{also}; without, the effective rate falls as "
         f"t to the {min(falls)} to {max(falls)} (theory: −1/2)"
     )
 
