@@ -1,9 +1,7 @@
 """Character language models on the novel, trained and watched: what the analyses of training share."""
 
 import math
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -118,18 +116,6 @@ def loss_of(model: nn.Module, number: int = 0, state: Any = None) -> tuple[Tenso
     batch = task().to(next(model.parameters()).device).batch(number)
     logits, state = model(batch.inputs, state)
     return nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten()), state
-
-
-def with_progress(runs: Sequence[Any], name: str) -> Iterator[Any]:
-    """Yield the runs; a line about every twenty seconds says how far it is."""
-    start = last = time.monotonic()
-    for k, run in enumerate(runs):
-        yield run
-        now = time.monotonic()
-        if now - last > 20 and k + 1 < len(runs):
-            left = (now - start) / (k + 1) * (len(runs) - k - 1)
-            print(f"  {name}: {k + 1} of {len(runs)} runs, about {left:.0f} s left", file=sys.stderr)
-            last = now
 
 
 def windows(frame: pd.DataFrame, by: Sequence[str], count: int = 24) -> pd.DataFrame:

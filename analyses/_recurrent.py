@@ -1,13 +1,11 @@
 """Training runs that analyses of recurrent models share: two tasks, the same draws for what is compared."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from analyses._run import Options
 from normgeom.models import CharLM, RowDigits
@@ -86,20 +84,6 @@ def curve(model: Any, task: Any, steps: int, size: Size, options: Options) -> li
          "accuracy": found[step].accuracy if step in found else float("nan")}
         for step in wanted
     ]  # fmt: skip
-
-
-@contextmanager
-def reported(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Give a function that says on the console, at every fifth of the runs, how many are done."""
-    console, done = Console(stderr=True), 0
-
-    def report(name: str) -> None:
-        nonlocal done
-        done += 1
-        if done * 5 // total > (done - 1) * 5 // total:
-            console.print(f"  {what}: {done} of {total} runs ({name})", highlight=False)
-
-    yield report
 
 
 def last(rows: Sequence[Row], keys: Sequence[str], value: str = "bits") -> dict[tuple[Any, ...], float]:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 import time
@@ -25,13 +26,17 @@ PACKAGES = ("normgeom", "torch", "numpy", "sympy", "scipy", "scikit-learn", "mat
 
 @dataclass(frozen=True)
 class Options:
-    """How to run: where to write, the seed of every draw, the device, and whether to be short or long."""
+    """How to run: where to write, the seed of every draw, the device, and whether to be short or long.
+
+    `kept` is where single runs are kept until the analysis is written, if they are.
+    """
 
     out: Path
     seed: int = 0
     device: str = "cpu"
     quick: bool = False
     full: bool = False
+    kept: Path | None = None
 
     def generator(self) -> torch.Generator:
         """Return a fresh generator with this seed."""
@@ -43,15 +48,20 @@ class Options:
 
 
 def run(name: str, write: Callable[[Options], Sequence[Path]], options: Options) -> list[Path]:
-    """Run one analysis in a folder of its own, then move all its files into place and into the manifest."""
+    """Run one analysis in a folder of its own, then move all its files into place and into the manifest.
+
+    Single runs that are finished outlive an interruption, for the next time.
+    """
     start = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.out, prefix=f".{name}.") as folder:
-        made = [Path(file) for file in write(dataclasses.replace(options, out=Path(folder)))]
+        own = dataclasses.replace(options, out=Path(folder), kept=options.out / f".{name}-runs")
+        made = [Path(file) for file in write(own)]
         files = [options.out / file.name for file in made]
         for source, target in zip(made, files, strict=True):
             os.replace(source, target)
     record(options, name, files, time.perf_counter() - start)
+    shutil.rmtree(options.out / f".{name}-runs", ignore_errors=True)
     return files
 
 

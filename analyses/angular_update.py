@@ -12,8 +12,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analyses._language_model import Training, geometric_mean, records, slope, windows, with_progress
+from analyses._language_model import Training, geometric_mean, records, slope, windows
 from analyses._run import Options
+from analyses._runs import finished
 from normgeom.dynamics import AdamRule, LionRule, SGDRule, equilibrium, norm_growth, rule_of
 from normgeom.figures import COLOURS, MARKERS, draw_band, name_ends, save_figure, style
 from normgeom.report import to_markdown, write_json, write_text
@@ -56,17 +57,21 @@ def runs(options: Options) -> list[tuple[str, str, Training]]:
 
 def compute(options: Options) -> Findings:
     """Train all runs, and set norm and angle in relation to what theory says."""
-    rows, ends = [], []
-    for name, decay, run in with_progress(runs(options), "angular_update"):
+
+    def found_in(job: tuple[str, str, Training]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        name, decay, run = job
         frame = run.run(options.device)[0]
         own = frame[frame["block"] == "W_h"].reset_index(drop=True)
         label = {"optimizer": name, "decay": decay, "seed": run.seed}
         said = settled(run, own) if decay == DECAYS[0] else growing(run, own)
         columns = ["step", "norm", "angular_update", "effective_learning_rate"]
         means = windows(own[["block", *columns]], ["block"], count=20)
-        rows += [{**label, **row, **in_units(row, said)} for row in records(means.drop(columns="block"))]
-        ends.append({**label, "rate": run.rate, "weight decay": run.decay, **said})
-    return Findings(rows, summarized(ends))
+        own_rows = records(means.drop(columns="block"))
+        rows = [{**label, **row, **in_units(row, said)} for row in own_rows]
+        return rows, {**label, "rate": run.rate, "weight decay": run.decay, **said}
+
+    each, ends = zip(*finished(options, "angular_update", runs(options), found_in), strict=True)
+    return Findings(list(itertools.chain.from_iterable(each)), summarized(ends))
 
 
 def in_units(row: dict[str, Any], said: dict[str, float]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """The column sums 1ᵀW of a real LN-LSTM: conserved by SGD, with momentum too, and not by Adam."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from analyses._language_model import BLOCKS, Training, task, with_progress
+from analyses._language_model import BLOCKS, Training, task
 from analyses._run import Options
+from analyses._runs import finished
 from normgeom.figures import COLOURS, MARKERS, draw_band, name_ends, save_figure, style
 from normgeom.report import to_markdown, write_json, write_text
 from normgeom.training import train
@@ -62,16 +64,19 @@ class Findings:
 def compute(options: Options) -> Findings:
     """Train, and compare 1ᵀW of both matrices with what it must be, at every step."""
     steps, seeds = (12, 2) if options.quick else (2000, 5) if options.full else (200, 3)
-    rows: list[dict[str, Any]] = []
     jobs = [(case, options.seed + k) for case in CASES for k in range(seeds)]
-    for case, seed in with_progress(jobs, "conservation"):
+
+    def rows_of(job: tuple[Case, int]) -> list[dict[str, Any]]:
+        case, seed = job
         run = Training(case.cell, case.optimizer, case.rate, case.decay, seed=seed, steps=steps,
                        hidden=8 if options.quick else 32, dtype=case.dtype)  # fmt: skip
-        for block, sums in column_sums(run, options.device).items():
-            rows += [
-                {"case": case.name, "block": block, "seed": seed, **row}
-                for row in compared(sums, predicted(sums[0], case, steps))
-            ]
+        return [
+            {"case": case.name, "block": block, "seed": seed, **row}
+            for block, sums in column_sums(run, options.device).items()
+            for row in compared(sums, predicted(sums[0], case, steps))
+        ]
+
+    rows = list(itertools.chain.from_iterable(finished(options, "conservation", jobs, rows_of)))
     return Findings(rows, [summarized(case, rows) for case in CASES])
 
 

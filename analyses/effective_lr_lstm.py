@@ -21,9 +21,9 @@ from analyses._language_model import (
     records,
     slope,
     windows,
-    with_progress,
 )
 from analyses._run import Options
+from analyses._runs import finished
 from normgeom.dynamics import angular_update
 from normgeom.figures import save_figure
 from normgeom.models import CharLM
@@ -54,18 +54,23 @@ def runs(options: Options) -> list[Training]:
 
 def compute(options: Options) -> Findings:
     """Train all runs, look at every step, and step once more from rescaled weights."""
-    frames, rescaled, checks = [], [], []
-    for run in with_progress(runs(options), "effective_lr_lstm"):
+
+    def found_in(run: Training) -> tuple[pd.DataFrame, list[dict[str, Any]], list[dict[str, Any]]]:
         frame, model = run.run(options.device)
-        label = {"cell": run.cell, "optimizer": run.optimizer, "scale": run.scale, "seed": run.seed}
-        checks += [
+        label: dict[str, Any] = {"cell": run.cell, "optimizer": run.optimizer, "scale": run.scale}
+        label["seed"] = run.seed
+        checks = [
             {**label, "block": block, "growth": growth(frame[frame["block"] == block])} for block in BLOCKS
         ]
         frame["predicted"] = predicted_angle(run, frame)
-        frames.append(windows(frame[["block", *COLUMNS]], ["block"]).assign(**label))
-        if run.scale == 1:
-            rescaled += [{**label, **point} for point in steps_of_rescaled(run, model)]
-    rows = records(pd.concat(frames))
+        points = steps_of_rescaled(run, model) if run.scale == 1 else ()
+        rescaled = [{**label, **point} for point in points]
+        return windows(frame[["block", *COLUMNS]], ["block"]).assign(**label), rescaled, checks
+
+    found = list(finished(options, "effective_lr_lstm", runs(options), found_in))
+    rows = records(pd.concat([frame for frame, *_ in found]))
+    rescaled = [row for _, points, _ in found for row in points]
+    checks = [row for *_, own in found for row in own]
     return Findings(rows, rescaled, [summarized(panel, rows, rescaled, checks) for panel in PANELS])
 
 

@@ -20,12 +20,12 @@ from analyses._recurrent import (
     last,
     mean_and_error,
     model_of,
-    reported,
     signed,
     size_of,
     task_of,
 )
 from analyses._run import Options
+from analyses._runs import finished
 from normgeom.figures import draw_gain_costs, draw_gain_curves, save_figure, style
 from normgeom.models import LNGRU, LNLSTM
 from normgeom.report import to_markdown, write_json, write_text
@@ -61,22 +61,25 @@ def small_gains(cell: str) -> dict[str, tuple[str, ...]]:
 
 def compute(options: Options) -> Findings:
     """Train both cells on both tasks from every choice of initial gains, with every seed."""
-    size, points = size_of(options), []
+    size = size_of(options)
     runs = [
         (seed, name, cell, small)
         for seed, name, cell in itertools.product(range(size.seeds), size.steps, CELLS)
         for small in small_gains(cell)
     ]
     tasks = {(s, n): task_of(n, options.seed + s, size, options) for s, n, *_ in runs}
-    with reported("gain_init", len(runs)) as report:
-        for seed, name, cell, small in runs:
-            task = tasks[seed, name]
-            model = model_of(task, partial(CELLS[cell][0], hidden_size=size.hidden), options.seed + seed)
-            set_gains(model.core, dict.fromkeys(small_gains(cell)[small], SMALL))
-            what = {"task": name, "cell": cell, "small": small, "seed": seed}
-            points += [{**what, **point} for point in curve(model, task, size.steps[name], size, options)]
-            points[-1]["gains"] = gains(model.core, CELLS[cell][1])
-            report(f"{name}, {cell}, {small}")
+
+    def points_of(run: tuple[int, str, str, str]) -> list[Row]:
+        seed, name, cell, small = run
+        task = tasks[seed, name]
+        model = model_of(task, partial(CELLS[cell][0], hidden_size=size.hidden), options.seed + seed)
+        set_gains(model.core, dict.fromkeys(small_gains(cell)[small], SMALL))
+        what = {"task": name, "cell": cell, "small": small, "seed": seed}
+        points = [{**what, **point} for point in curve(model, task, size.steps[name], size, options)]
+        points[-1]["gains"] = gains(model.core, CELLS[cell][1])
+        return points
+
+    points = list(itertools.chain.from_iterable(finished(options, "gain_init", runs, points_of)))
     return Findings(
         points,
         costs_of(points),

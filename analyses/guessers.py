@@ -12,8 +12,8 @@ from torch import Tensor
 
 import normgeom as ng
 from analyses._guesses import DELTA, adamp_view, by_axes, by_name, minibatch_gradients
-from analyses._language_model import with_progress
 from analyses._run import Options
+from analyses._runs import with_progress
 from analyses._subjects import Subject, subjects
 from normgeom.figures import COLOURS, save_figure, style
 from normgeom.report import to_latex, to_markdown, write_json, write_text

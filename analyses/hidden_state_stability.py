@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from analyses._mean_field import layer_norm_rnn_rate
-from analyses._recurrent import Row, mean_and_error, reported, signed
+from analyses._recurrent import Row, mean_and_error, signed
 from analyses._run import Options
+from analyses._runs import finished
 from analyses._states import CELLS, norms, slope, theory_of
 from normgeom.figures import (
     Masked,
@@ -76,28 +77,29 @@ def size_of(options: Options) -> Size:
 
 def compute(options: Options) -> Findings:
     """Measure every cell at every scale of the recurrent weight, with every seed."""
-    size, forward, backward, rates = size_of(options), list[Row](), list[Row](), list[Row]()
-    runs = list(itertools.product(CELLS, size.scales, range(size.seeds)))
+    size, corpus = size_of(options), Corpus.from_novel()
     steps = np.unique(np.geomspace(1, size.steps, 24).round().astype(int)).tolist()
     distances = sorted({*range(0, size.steps, max(1, size.steps // 35)), size.steps - 1})
-    corpus = Corpus.from_novel()
-    with reported("hidden_state_stability", len(runs)) as report:
-        for name, scale, seed in runs:
-            what = {"cell": name, "scale": scale, "seed": seed}
-            states, gradients = norms(
-                name, scale, options.seed + seed, corpus, steps=size.steps, cases=size.cases,
-                hidden=size.hidden, device=options.device,
-            )  # fmt: skip
-            if name in DRAWN and scale in size.shown:
-                forward += [{**what, "step": t, "size": states[t - 1]} for t in steps]
-                backward += [{**what, "distance": d, "gradient": gradients[d]} for d in distances]
-            rate, theory = slope(gradients, size.start), theory_of(name, scale, size.hidden)
-            rates.append({**what, "rate": rate, "theory": theory})
-            report(name)
+
+    def found_in(run: tuple[str, float, int]) -> tuple[list[Row], list[Row], Row]:
+        name, scale, seed = run
+        what = {"cell": name, "scale": scale, "seed": seed}
+        states, gradients = norms(
+            name, scale, options.seed + seed, corpus, steps=size.steps, cases=size.cases,
+            hidden=size.hidden, device=options.device,
+        )  # fmt: skip
+        shown = name in DRAWN and scale in size.shown
+        forward = [{**what, "step": t, "size": states[t - 1]} for t in steps if shown]
+        backward = [{**what, "distance": d, "gradient": gradients[d]} for d in distances if shown]
+        rate, theory = slope(gradients, size.start), theory_of(name, scale, size.hidden)
+        return forward, backward, {**what, "rate": rate, "theory": theory}
+
+    runs = list(itertools.product(CELLS, size.scales, range(size.seeds)))
+    forward, backward, rates = zip(*finished(options, "hidden_state_stability", runs, found_in), strict=True)
     return Findings(
-        forward,
-        backward,
-        rates,
+        list(itertools.chain.from_iterable(forward)),
+        list(itertools.chain.from_iterable(backward)),
+        list(rates),
         {"steps": size.steps, "hidden": size.hidden, "cases": size.cases, "seeds": size.seeds,
          "start": size.start},
     )  # fmt: skip

@@ -19,12 +19,12 @@ from analyses._recurrent import (
     last,
     mean_and_error,
     model_of,
-    reported,
     signed,
     size_of,
     task_of,
 )
 from analyses._run import Options
+from analyses._runs import finished
 from normgeom.figures import draw_placement_curves, draw_placement_effects, save_figure, style
 from normgeom.models import LNLSTM, Placement
 from normgeom.report import to_markdown, write_json, write_text
@@ -53,19 +53,18 @@ class Findings:
 
 def compute(options: Options) -> Findings:
     """Train all eight placements on both tasks, with every seed."""
-    size, points = size_of(options), []
-    with reported("placement_ablation", size.seeds * len(size.steps) * len(PLACEMENTS)) as report:
-        for seed, (name, steps) in itertools.product(range(size.seeds), size.steps.items()):
-            task = task_of(name, options.seed + seed, size, options)
-            for placement in PLACEMENTS:
-                model = model_of(
-                    task,
-                    partial(LNLSTM, hidden_size=size.hidden, placement=placement),
-                    options.seed + seed,
-                )
-                what = {"task": name, "seed": seed, **{place: getattr(placement, place) for place in PLACES}}
-                points += [{**what, **point} for point in curve(model, task, steps, size, options)]
-                report(f"{name}, {letters(what)}")
+    size = size_of(options)
+    jobs = list(itertools.product(range(size.seeds), size.steps, PLACEMENTS))
+
+    def points_of(job: tuple[int, str, Placement]) -> list[Row]:
+        seed, name, placement = job
+        task = task_of(name, options.seed + seed, size, options)
+        make = partial(LNLSTM, hidden_size=size.hidden, placement=placement)
+        what = {"task": name, "seed": seed, **{place: getattr(placement, place) for place in PLACES}}
+        points = curve(model_of(task, make, options.seed + seed), task, size.steps[name], size, options)
+        return [{**what, **point} for point in points]
+
+    points = list(itertools.chain.from_iterable(finished(options, "placement_ablation", jobs, points_of)))
     runs = {"hidden": size.hidden, "seeds": size.seeds, "steps": dict(size.steps), "lr": size.lr}
     return Findings(points, effects_of(points), runs)
 

@@ -1,5 +1,6 @@
 """Longer weights with a larger learning rate: the same run of a normalized function."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn, optim
 
-from analyses._language_model import BLOCKS, Training, geometric_mean, task, with_progress
+from analyses._language_model import BLOCKS, Training, geometric_mean, task
 from analyses._run import Options
+from analyses._runs import finished
 from normgeom.dynamics import LawCheck, scale_equivalence
 from normgeom.figures import COLOURS, draw_band, name_ends, save_figure, style
 from normgeom.report import to_markdown, write_json, write_text
@@ -63,19 +65,23 @@ def compute(options: Options) -> Findings:
     steps, seeds = (8, 2) if options.quick else (1500, 5) if options.full else (150, 3)
     logged = sorted({round(t) for t in np.geomspace(1, steps, 30)})
     jobs = [(case, options.seed + k) for k in range(seeds) for case in CASES]
-    rows: list[dict[str, Any]] = []
     references: dict[Training, list[tuple[Tensor, float]]] = {}
-    for case, seed in with_progress(jobs, "scale_lr_equivalence"):
+
+    def rows_of(job: tuple[Case, int]) -> list[dict[str, Any]]:
+        case, seed = job
         start = Training(case.cell, case.optimizer, RATES[case.optimizer], seed=seed, steps=steps,
                          eps=case.eps, hidden=16 if options.quick else 32, dtype=torch.float64)  # fmt: skip
         if start not in references:
             references[start] = trajectory(*begin(start, None, options.device), steps=logged)
         found = trajectory(*begin(start, case, options.device), steps=logged)
-        rows += [
+        return [
             {"case": case.name, "seed": seed, "step": t, "deviation": deviation(one, other), "bits": bits,
              "reference": reference}
             for t, (one, reference), (other, bits) in zip(logged, references[start], found, strict=True)
         ]  # fmt: skip
+
+    found = finished(options, "scale_lr_equivalence", jobs, rows_of)
+    rows = list(itertools.chain.from_iterable(found))
     return Findings(rows, [summarized(case, rows) for case in CASES], checked(options, min(steps, 50)))
 
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 import normgeom as ng
-from analyses._language_model import with_progress
 from analyses._run import Options
+from analyses._runs import with_progress
 from analyses._subjects import subjects
 from normgeom.figures import COLOURS, save_figure, style
 from normgeom.report import to_markdown, write_json, write_text

@@ -15,8 +15,9 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 import normgeom as ng
-from analyses._language_model import task, with_progress
+from analyses._language_model import task
 from analyses._run import Options
+from analyses._runs import with_progress
 from analyses._scanned_models import GPT
 from normgeom.figures import COLOURS, MARKERS, label_ends, save_figure, style
 from normgeom.models import LNLSTM, CharLM
