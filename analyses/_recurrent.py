@@ -36,7 +36,7 @@ def size_of(options: Options, seeds: int = 3) -> Size:
     if options.quick:
         return Size(2, 16, {"text": 8, "digits": 8}, 2, length=20, batch=8)
     if options.full:
-        return Size(2 * seeds, 128, {"text": 3000, "digits": 600}, 20, length=100, batch=32, lr=0.002)
+        return Size(seeds + 2, 128, {"text": 1000, "digits": 600}, 20, length=64, batch=32, lr=0.002)
     return Size(seeds, 64, {"text": 200, "digits": 100}, 8)
 
 
