@@ -45,9 +45,9 @@ class SummedInputs:
         elif not self._handles:
             self._sigma = {}
             for name, module in self._called.items():
-                self._handles.append(module.register_forward_pre_hook(self._look(name)))
+                self._handles.append(module.register_forward_pre_hook(_Hook(self._look(name))))
             for layer, inside in self._replayed:
-                hook = self._replay(inside)
+                hook = _Hook(self._replay(inside))
                 self._handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
 
     def close(self) -> None:
@@ -76,6 +76,24 @@ class SummedInputs:
                     self._sigma.setdefault(name, []).append(sigma(module, inputs[0]))
 
         return look
+
+
+class _Hook:
+    """A hook that stays with the module it was hung on: on a copy or in a file it does nothing."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *given: Any) -> None:
+        """Look at a call."""
+        self._call(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Hook, (_nothing,)
+
+
+def _nothing(*given: Any) -> None:
+    """Look at nothing."""
 
 
 def sigma(module: nn.Module, summed: Tensor) -> Tensor:

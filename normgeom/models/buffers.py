@@ -42,7 +42,9 @@ class Pool:
                     return free.pop()
             finally:
                 self._lock.release()
-        return torch.empty(rounded, dtype=dtype)
+        # whatever the default device, and in inference too: it will serve others
+        with torch.inference_mode(False):
+            return torch.empty(rounded, dtype=dtype, device="cpu")
 
     def give(self, flat: torch.Tensor) -> None:
         """Keep a tensor for the next to come."""

@@ -1,8 +1,8 @@
 """The effective learning rate: how fast an optimizer turns a block whose length does not matter."""
 
+import torch
 from torch import Tensor, optim
 
-from normgeom.optimizers.angles import wide
 from normgeom.optimizers.rules import Rule, group_of, rule_of
 
 
@@ -37,5 +37,6 @@ def effective_learning_rate(
     0.1
     """
     rule = rule or rule_of(optimizer, group_of(optimizer, parameter))
-    norm = float(wide((parameter if part is None else part).detach()).norm())
+    block = (parameter if part is None else part).detach()
+    norm = float(torch.linalg.vector_norm(block, dtype=torch.promote_types(block.dtype, torch.float64)))
     return float(rule.effective_learning_rate(norm)) if norm else float("nan")

@@ -58,7 +58,7 @@ class SGDRule:
 
     def effective_learning_rate(self, norm: Any) -> Any:
         """`η (1 − τ) / ((1 − α) ‖w‖²)`."""
-        return self.dampened_rate / ((1 - self.momentum) * norm**2)
+        return self.dampened_rate * _kept(self.momentum) / norm**2
 
     def norm_growth(self, norm: float, steps: Any, *, squared_gradient: float, coordinates: int) -> Any:
         """`(‖w₀‖⁴ + 2 (η/(1 − α))² L t)^¼`."""
@@ -183,7 +183,7 @@ class NormalizedRule:
 
     def effective_learning_rate(self, norm: Any) -> Any:
         """`η / ((1 − α) ‖w‖)`."""
-        return self.learning_rate / ((1 - self.momentum) * norm)
+        return self.learning_rate * _kept(self.momentum) / norm
 
     def norm_growth(self, norm: float, steps: Any, *, squared_gradient: float, coordinates: int) -> Any:
         """Raise an error: no law."""
@@ -217,6 +217,11 @@ class UndefinedRule:
     def equilibrium(self, *, squared_gradient: float, coordinates: int) -> tuple[float, float]:
         """Raise an error with the reason."""
         raise ValueError(f"no law for this optimizer: {self.reason}.")
+
+
+def _kept(momentum: float) -> float:
+    """How often a gradient is applied in all, `1/(1 − α)`; NaN where momentum never forgets it."""
+    return 1 / (1 - momentum) if momentum < 1 else math.nan
 
 
 _REASONS: dict[str, str] = {

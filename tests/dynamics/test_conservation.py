@@ -236,3 +236,12 @@ def test_wrong_use_is_named():
         conservation(net, optim.SGD(network().parameters(), lr=0.1))
     with pytest.raises(TypeError, match="got Sequential and str"):
         conservation(net, "sgd")
+
+
+def test_a_learning_rate_of_0_says_so():
+    net = network(dtype=torch.float64)
+    optimizer = optim.SGD(net.parameters(), lr=0.0)
+    with conservation(net, optimizer, blocks=["0.weight"]) as laws:
+        train(net, optimizer)
+    growth = laws.report()[GROWTH]
+    assert (growth.holds, growth.reason) == (None, "every learning rate was 0")

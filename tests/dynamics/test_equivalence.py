@@ -38,6 +38,18 @@ def test_any_factor_holds_to_rounding(make):
     assert found.tolerance < 1e-10
 
 
+def test_a_scaled_run_that_ends_in_nan_does_not_hold():
+    net = network()
+    plain = net[0].weight.norm()
+
+    def run(net, optimizer):
+        return (net[0].weight.norm() - plain).abs().lt(1.0).float().log() * 0 + 1
+
+    found = scale_equivalence(net, optim.SGD(net.parameters(), lr=0.1), "0.weight", run, factor=8.0)
+    assert found.holds is False
+    assert found.reason.startswith("the runs part at number 0")
+
+
 @pytest.mark.parametrize("factor", [2.0, 0.25])
 def test_the_decay_of_muon_is_decoupled(factor):
     net = network()
@@ -145,6 +157,12 @@ def test_wrong_arguments_are_named():
         scale_equivalence(net, optimizer, "0.weight", train, factor=1.0)
     with pytest.raises(TypeError, match="run must return a tensor"):
         scale_equivalence(net, optimizer, "0.weight", lambda n, o: None)
+    with pytest.raises(ValueError, match="or outputs; got an empty one"):
+        scale_equivalence(net, optimizer, "0.weight", lambda n, o: torch.ones(0))
+    with pytest.raises(ValueError, match="finite numbers; number 1 is nan"):
+        scale_equivalence(net, optimizer, "0.weight", lambda n, o: torch.tensor([1.0, torch.nan]))
+    with pytest.raises(ValueError, match=r"bfloat16: take a power of two; got 3\.0"):
+        scale_equivalence(net, optim.Muon([net[0].weight]), "0.weight", train, factor=3.0)
     with pytest.raises(ValueError, match="no law for this optimizer: its steps shrink"):
         scale_equivalence(net, optim.Adagrad(net.parameters()), "0.weight", train)
     with pytest.raises(ValueError, match="no law for this optimizer: its first steps are not divided"):

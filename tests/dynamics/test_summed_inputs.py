@@ -1,6 +1,7 @@
 """The standard deviations of summed inputs inside recurrent layers, and a run that does not notice."""
 
 import copy
+import pickle
 from functools import partial
 
 import numpy as np
@@ -139,3 +140,22 @@ def test_measures_on_a_batch_are_not_taken_for_the_run():
                 optimizer.step()
         seen.append(tracker.frame().set_index("block").loc["0.weight", "sigma"].to_numpy())
     np.testing.assert_array_equal(*seen)
+
+
+def test_copies_and_files_of_a_watched_model_are_not_watched():
+    model, x = Reader(dropout=0.0), inputs(ng.LNLSTM)
+    model = nn.ModuleDict({"reader": model, "norm": nn.LayerNorm(2)})
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    names = {f"reader.{block}": f"reader.{norm}" for block, norm in NORMS.items()}
+    names["reader.readout.weight"] = "norm"
+    found = []
+    for copies in (False, True):
+        with track(model, optimizer, blocks=[*names], summed_inputs=names) as tracker:
+            if copies:
+                for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+                    other["norm"](10 * other["reader"](2 * x))
+            model["norm"](model["reader"](x))
+            optimizer.step()
+        found.append(tracker.frame()["sigma"].tolist())
+    assert found[0] == found[1]
+    assert np.isfinite(found[0]).all()

@@ -1,7 +1,9 @@
 """Memory that passes leave to each other."""
 
+import pytest
 import torch
 
+import normgeom as ng
 from normgeom.models.buffers import Buffers, Pool
 
 
@@ -73,3 +75,16 @@ def test_what_is_given_while_the_pool_is_in_use_is_kept_for_later():
         pool.give(flat)
         assert pool.take(64, torch.float32) is not flat
     assert pool.take(64, torch.float32) is flat
+
+
+@pytest.mark.parametrize("around", [torch.inference_mode(), torch.device("meta")], ids=["inference", "meta"])
+@pytest.mark.parametrize("fused", ["0", "1"])
+def test_a_pass_leaves_memory_that_any_other_can_use(around, fused, monkeypatch):
+    monkeypatch.setenv("NORMGEOM_FUSED", fused)
+    monkeypatch.setattr("normgeom.models.buffers.POOL", Pool())
+    lstm, x = ng.LNLSTM(3, 4), torch.ones(5, 2, 3)
+    with around:
+        lstm(x)
+    outputs, _ = lstm(x)
+    outputs.sum().backward()
+    assert lstm.layer0.weight_recurrent.grad.isfinite().all()

@@ -81,3 +81,16 @@ def test_a_zero_block_and_a_stranger():
     assert math.isnan(effective_learning_rate(optimizer, zero))
     with pytest.raises(ValueError, match=r"of shape \(2,\) must be one of the optimizer's"):
         effective_learning_rate(optimizer, torch.ones(2))
+
+
+@pytest.mark.parametrize("make", [optim.SGD, optim.RMSprop])
+def test_a_momentum_that_never_forgets_has_no_rate(make):
+    w = torch.nn.Parameter(torch.ones(2))
+    assert math.isnan(effective_learning_rate(make([w], lr=0.5, momentum=1.0), w))
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_the_squares_of_float32_weights_neither_vanish_nor_overflow(size):
+    w = torch.nn.Parameter(torch.full((4,), size))
+    found = effective_learning_rate(optim.Adam([w], lr=0.5), w)
+    assert found == pytest.approx(0.25 / size, rel=1e-6)

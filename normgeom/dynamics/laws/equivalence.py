@@ -47,7 +47,9 @@ def scale_equivalence(
         largest difference over the run, relative to its largest number.
 
     Raises:
-        ValueError: for an unknown parameter, one in no group, an optimizer with state, or a factor <= 0 or 1.
+        TypeError: if run returns no tensor.
+        ValueError: for an unknown parameter, one in no group, an optimizer with state, a factor <= 0 or 1, or
+            with Muon one that is no power of two; or if run returns an empty tensor or numbers not finite.
 
     Source: `∇L(δw) = ∇L(w)/δ`; van Laarhoven 2017, Ba et al. 2016, section 5.2.2.
 
@@ -68,6 +70,9 @@ def scale_equivalence(
     rule = _checked(model, optimizer, parameter, factor)
     generator = generator or torch.Generator().manual_seed(0)
     plain = _run(model, optimizer, parameter, run)
+    if not plain.isfinite().all():
+        place = int((~plain.isfinite()).nonzero()[0])
+        raise ValueError(f"run must return finite numbers; number {place} is {float(plain[place])}.")
     both = _run(model, optimizer, parameter, run, factor, settings=_settings(rule, factor))
     nudged = [_run(model, optimizer, parameter, run, nudges=generator) for _ in range(_NUDGED_RUNS)]
     alone = _run(model, optimizer, parameter, run, factor)
@@ -94,6 +99,8 @@ def _checked(model: nn.Module, optimizer: optim.Optimizer, parameter: str, facto
     rule = rule_of(optimizer, group_of(optimizer, named[parameter]))
     if isinstance(optimizer, optim.RAdam):
         raise ValueError("no law for this optimizer: its first steps are not divided by the gradient's size.")
+    if type(optimizer).__name__ == "Muon" and math.frexp(factor)[0] != 0.5:
+        raise ValueError(f"Muon rounds its steps to bfloat16: take a power of two; got {factor}.")
     if not isinstance(rule, SGDRule | AdamRule | LionRule | NormalizedRule):
         raise ValueError(f"no law for this optimizer: {getattr(rule, 'reason', type(rule).__name__)}.")
     if optimizer.state.get(named[parameter]):
@@ -135,8 +142,10 @@ def _run(
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         found = run(own_model, own_optimizer)
-    if not isinstance(found, Tensor) or not found.numel():
+    if not isinstance(found, Tensor):
         raise TypeError(f"run must return a tensor of losses or outputs; got {type(found).__name__}.")
+    if not found.numel():
+        raise ValueError("run must return a tensor of losses or outputs; got an empty one.")
     return found.detach().double().reshape(-1).cpu()
 
 
@@ -160,7 +169,7 @@ def _nudge(value: Tensor, generator: torch.Generator) -> None:
 
 def _reason(plain: Tensor, both: Tensor, size: Tensor, tolerance: float) -> str:
     """Where the runs part."""
-    apart = ((plain - both).abs() > tolerance * size).nonzero()[0].item()
+    apart = (~((plain - both).abs() <= tolerance * size)).nonzero()[0].item()
     return (
         f"the runs part at number {apart}: the block is not scale invariant, an eps > 0 breaks it, or run "
         "does not use the optimizer it is given"

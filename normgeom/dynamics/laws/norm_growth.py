@@ -140,7 +140,8 @@ class NormGrowth:
         if self._why:
             return self._why
         if not sums["grown"][k] > 0:
-            return "no gradient reached the block"
+            still = bool((sums["gg"][:, k] > 0).any())
+            return "every learning rate was 0" if still else "no gradient reached the block"
         if holds is None:
             hidden = float(sums["rounding"][k] / sums["grown"][k])
             advice = "use float64" if self._unit > _DOUBLE else "its gradient is too small beside its length"
