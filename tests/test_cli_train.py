@@ -177,6 +177,9 @@ GOOD = ("text.txt", "--out", "run", *SMALL)
         (("nowhere.txt", *GOOD[1:]), "no file or folder nowhere.txt; a text is a novel (persuasion)"),
         (("empty.txt", *GOOD[1:]), "empty.txt must hold text; it is empty"),
         (("odd.txt", *GOOD[1:]), "of odd.txt must occur in the 36 characters to train on; '!'"),
+        (("odd.txt", *GOOD[1:]), "--whole-vocabulary), or hold out another part (held_out, --held-out)"),
+        ((*GOOD, "--held-out", "0"), "held_out must be a fraction between 0 and 1; got 0.0"),
+        (("digits", *GOOD[1:], "--whole-vocabulary"), "are of texts; the task is digits"),
         ((*GOOD, "--length", "500"), "length + 1 = 2001 characters; it has 540"),
         ((*GOOD, "--cell", "transformer"), "cell must be among ln-lstm, ln-gru, ln-rnn, draw-lstm, lstm"),
         ((*GOOD, "--cell", "lstm", "--norm-cell"), "ln-gru, ln-rnn, draw-lstm; got cell for lstm"),
@@ -214,3 +217,12 @@ def test_bad_arguments_are_one_line_and_exit_code_2(normgeom, folder, arguments,
     assert (code, out) == (2, "")
     assert message.lower() in err.lower()
     assert err.count("\n") == 1
+
+
+def test_a_character_of_the_end_alone_can_be_taken_in(normgeom, folder):
+    (folder / "odd.txt").write_text("one two three four; " * 30 + "é" * 2)
+    code, out, _ = normgeom(
+        "train", "odd.txt", *GOOD[1:], "--whole-vocabulary", "--held-out", "0.2", "--steps", "1"
+    )
+    assert (code, "bits per character" in out) == (0, True)
+    assert normgeom("train", "--out", "run", "--resume", "--steps", "2")[0] == 0

@@ -44,6 +44,9 @@ InitialGain = Annotated[float, _model("Initial gain of every norm.")]
 
 Length = Annotated[int, _data("Characters a step of each stream (text).")]
 Batch = Annotated[int, _data("Streams of text, or images, a step.")]
+HeldOut = Annotated[float, _data("The last part of a text that is held out.")]
+_WHOLE = "Its characters belong to the vocabulary too."
+WholeVocabulary = Annotated[bool, typer.Option("--whole-vocabulary", help=_WHOLE, rich_help_panel="Data")]
 
 Optimizer = Annotated[str, _optimizer(", ".join(OPTIMIZERS) + "; sgdm has momentum 0.9.")]
 LearningRate = Annotated[float | None, _optimizer(f"Learning rate; if not given {_RATES}.")]

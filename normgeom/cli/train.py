@@ -41,6 +41,8 @@ def train(
     initial_gain: options.InitialGain = OWN.initial_gain,
     length: options.Length = OWN.length,
     batch: options.Batch = OWN.batch,
+    held_out: options.HeldOut = OWN.held_out,
+    whole_vocabulary: options.WholeVocabulary = OWN.whole_vocabulary,
     optimizer: options.Optimizer = OWN.optimizer,
     lr: options.LearningRate = None,
     weight_decay: options.WeightDecay = OWN.weight_decay,
@@ -58,7 +60,7 @@ def train(
     """Train a recurrent model and report held-out bits per character (for digits: per label).
 
     The folder gets log.csv (a row a step), run.json (the options) and the two newest checkpoints. Ctrl-C or
-    SIGTERM writes a checkpoint and stops; --resume goes on from it. A tenth of a text is held out, of the
+    SIGTERM writes a checkpoint and stops; --resume goes on from it. The end of a text is held out, of the
     digits a fifth. On several processes: torchrun --nproc-per-node 2 -m normgeom.cli train ...
     """
     given = {f.name: context.params[f.name] for f in dataclasses.fields(Settings)}

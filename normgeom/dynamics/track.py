@@ -45,6 +45,7 @@ class Tracker:
         blocks = _trainable(named, optimizer) if blocks is None else blocks
         self._views = resolve_blocks(model, blocks)
         for view in self._views:
+            _refuse_complex(view.parameter, named[view.parameter])
             group_of(optimizer, named[view.parameter])
         self._parameters = {view.parameter: named[view.parameter] for view in self._views}
         self._lengths = None if symmetries is None else lengths_of(symmetries, model, self.labels)
@@ -260,6 +261,14 @@ def track(
     if nats or curvature:
         tracker._measures = BatchMeasures(model, tracker._views, batch, family, nats, curvature)
     return tracker
+
+
+def _refuse_complex(name: str, parameter: Tensor) -> None:
+    """Raise an error for a block whose lengths and angles would be those of its real part alone."""
+    if parameter.is_complex():
+        raise TypeError(
+            f"blocks must be of real parameters; {name} is {parameter.dtype}. Name the others as blocks."
+        )
 
 
 def _trainable(named: Mapping[str, Tensor], optimizer: optim.Optimizer) -> list[Block]:

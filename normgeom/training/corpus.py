@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +40,13 @@ class Corpus:
 
     @classmethod
     def from_string(
-        cls, text: str, *, held_out: float = 0.1, characters: str | None = None, name: str = "text"
+        cls,
+        text: str,
+        *,
+        held_out: float = 0.1,
+        characters: str | None = None,
+        whole_vocabulary: bool = False,
+        name: str = "text",
     ) -> "Corpus":
         """Split a text; the last `held_out` of it (a fraction) is held out.
 
@@ -47,6 +54,8 @@ class Corpus:
             text: the text, of at least 2 characters in each part.
             held_out: the fraction that is held out, between 0 and 1.
             characters: the vocabulary; if not given, that of the training part.
+            whole_vocabulary: whether it is that of both parts instead: then what characters the held-out part
+                holds is known before it is read, though not where.
             name: what errors and logs call the text.
 
         Raises:
@@ -65,17 +74,19 @@ class Corpus:
                 f"both parts of {name} must have at least 2 characters; got {cut} to train on and "
                 f"{len(text) - cut} held out. Give more text or another held_out."
             )
-        vocabulary = "".join(sorted(set(text[:cut] if characters is None else characters)))
+        given = text if characters is None and whole_vocabulary else characters
+        vocabulary = "".join(sorted(set(text[:cut] if given is None else given)))
         ids = {character: k for k, character in enumerate(vocabulary)}
-        _refuse_unknown(text, cut, ids, name, given=characters is not None)
+        _refuse_unknown(text, cut, ids, name, given=given is not None)
         encoded = torch.tensor([ids[character] for character in text])
         return cls(name, vocabulary, encoded[:cut], encoded[cut:])
 
     @classmethod
-    def from_text(cls, path: str | Path, *, held_out: float = 0.1, characters: str | None = None) -> "Corpus":
+    def from_text(cls, path: str | Path, **options: Any) -> "Corpus":
         """Read a text file, or all .txt and .txt.gz files in a folder and below it, in order of path.
 
-        Files are UTF-8; those of a folder are joined by a line feed. For the arguments see `from_string`.
+        Files are UTF-8; those of a folder are joined by a line feed. `held_out`, `characters` and
+        `whole_vocabulary` are those of `from_string`.
 
         Raises:
             FileNotFoundError: if there is no such file or folder, or no text file in the folder.
@@ -83,7 +94,7 @@ class Corpus:
         """
         path = Path(path)
         text = "\n".join(_read(file) for file in _files(path))
-        return cls.from_string(text, held_out=held_out, characters=characters, name=str(path))
+        return cls.from_string(text, **{"name": str(path), **options})
 
     @classmethod
     def from_novel(cls, name: str = "persuasion", *, held_out: float = 0.1) -> "Corpus":
@@ -165,7 +176,8 @@ def _refuse_unknown(text: str, cut: int, known: dict[str, int], name: str, *, gi
         )
     raise ValueError(
         f"every held-out character of {name} must occur in the {cut} characters to train on; {listed} does "
-        f"not (first at {first}). Give the vocabulary as characters, or another held_out."
+        f"not (first at {first}). Give the vocabulary as characters, take that of the whole text "
+        f"(whole_vocabulary, --whole-vocabulary), or hold out another part (held_out, --held-out)."
     )
 
 

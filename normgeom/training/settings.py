@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,6 +44,8 @@ class Settings:
         initial_gain: of every norm.
         length: characters that one step reads of each stream.
         batch: streams of text, or images, a step.
+        held_out: the last part of a text that is held out, a fraction.
+        whole_vocabulary: whether the characters of the held-out part belong to the vocabulary too.
         steps: number of steps.
         optimizer: a name of `OPTIMIZERS`.
         lr: learning rate; None is the optimizer's of `OPTIMIZERS`.
@@ -82,6 +83,8 @@ class Settings:
     clip: float = 1.0
     seed: int = 0
     evaluate_every: int = 100
+    held_out: float = 0.1
+    whole_vocabulary: bool = False
 
     def __post_init__(self) -> None:
         """Raise an error for values that make no run, as far as they show it."""
@@ -93,6 +96,12 @@ class Settings:
             raise ValueError(f"seed must be from 0 to 2^63 - 1; got {self.seed}.")
         if not self.task:
             raise ValueError(f"task must be digits, {', '.join(NOVELS)} or the path of a text; got ''.")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out must be a fraction between 0 and 1; got {self.held_out}.")
+        if self.task == "digits" and (self.held_out, self.whole_vocabulary) != (0.1, False):
+            raise ValueError(
+                "held_out and whole_vocabulary are of texts; the task is digits, whose split is fixed."
+            )
         if not math.isfinite(self.initial_gain):
             raise ValueError(f"initial_gain must be a finite number; got {self.initial_gain}.")
         if not 0 <= self.clip < math.inf:
@@ -112,8 +121,11 @@ class Settings:
         """
         if self.task == "digits":
             return SequentialDigits(batch_size=self.batch, seed=self.seed)
-        novel = self.task in NOVELS
-        corpus = Corpus.from_novel(self.task) if novel else Corpus.from_text(Path(self.task))
+        if self.task in NOVELS:
+            corpus = Corpus.from_novel(self.task, held_out=self.held_out)
+        else:
+            vocabulary = {"whole_vocabulary": self.whole_vocabulary}
+            corpus = Corpus.from_text(self.task, held_out=self.held_out, **vocabulary)
         return NextCharacter(corpus, length=self.length, batch_size=self.batch)
 
     def make_model(self, classes: int) -> CharLM | RowDigits:

@@ -123,6 +123,15 @@ def test_wrong_arguments_are_named(options, kind, text):
         track(net, optim.SGD(net.parameters()), **options)
 
 
+def test_a_complex_block_is_refused_and_others_are_tracked_beside_it():
+    net = nn.Linear(3, 2, dtype=torch.complex64)
+    net.real = nn.Parameter(torch.ones(2))
+    optimizer = optim.SGD(net.parameters())
+    with pytest.raises(TypeError, match=r"must be of real parameters; weight is torch.complex64"):
+        track(net, optimizer)
+    assert track(net, optimizer, blocks=["real"]).labels == ["real"]
+
+
 def test_strangers_are_named():
     net = network()
     with pytest.raises(ValueError, match="it holds none: was it made from another model"):

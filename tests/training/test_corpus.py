@@ -68,6 +68,12 @@ def test_bad_texts(text, options, message):
         Corpus.from_string(text, **options)
 
 
+def test_a_character_of_the_end_alone_may_belong_to_the_vocabulary():
+    corpus = Corpus.from_string("ab" * 9 + "ç", held_out=0.2, whole_vocabulary=True)
+    assert (corpus.characters, corpus.decode(corpus.held_out)) == ("abç", "babç")
+    assert Corpus.from_string("abab" * 5, whole_vocabulary=True).characters == "ab"
+
+
 def test_bad_places(tmp_path):
     with pytest.raises(ValueError, match="novel must be among persuasion; got 'emma'"):
         Corpus.from_novel("emma")
