@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_FAR = 40  # between the exponents of two vectors of which the shorter is lost in the difference
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -49,7 +51,8 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
 
     Args:
         before: the weights of one block, any shape and size; computed in their own type, at least float32,
-            divided by the largest of both, so that no square overflows or vanishes.
+            divided by the largest of both, so that no square overflows or vanishes; each by its own where
+            one is so much longer that the other would vanish.
         after: the same a step later.
 
     Returns:
@@ -75,13 +78,15 @@ def angular_update(before: Tensor, after: Tensor) -> Tensor:
             f"{tuple(after.shape)}."
         )
     one, other = (wide(v.detach()).reshape(1, -1) for v in (before, after))
-    size = torch.maximum(one.abs().amax(), other.abs().amax())
-    # A power of two: no digit changes. Infinite or zero weights stay as they are.
-    exponent = torch.frexp(size).exponent
-    one, other = (
-        torch.ldexp(torch.ldexp(v, -(exponent // 2)), exponent // 2 - exponent) for v in (one, other)
-    )
+    exponents = torch.stack([torch.frexp(v.abs().amax()).exponent for v in (one, other)])
+    far = (exponents[0] - exponents[1]).abs() > _FAR
+    one, other = map(_divided, (one, other), torch.where(far, exponents, exponents.amax()))
     return turn(other - one, other).angle[0]
+
+
+def _divided(value: Tensor, exponent: Tensor) -> Tensor:
+    """Divide by a power of two: no digit changes. Infinite or zero weights stay as they are."""
+    return torch.ldexp(torch.ldexp(value, -(exponent // 2)), exponent // 2 - exponent)
 
 
 def wide(value: Tensor) -> Tensor:

@@ -73,3 +73,9 @@ def test_very_long_and_very_short_weights(size):
     before, after = torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1e-3])
     found = angular_update(before * size, after * size)
     assert float(found) == pytest.approx(1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1e30, 1e-30), (1e-30, 1e30), (1e-25, 1e-3), (1e-37, 1e37)])
+def test_weights_of_very_different_lengths(one, other):
+    before, after = torch.tensor([one, 0.0]), torch.tensor([other, other])
+    assert float(angular_update(before, after)) == pytest.approx(math.pi / 4)
