@@ -64,15 +64,16 @@ def test_costs_are_over_the_same_seed():
 
 
 @pytest.mark.parametrize(
-    ("last", "words"),
+    ("last", "words", "beside"),
     [
-        (2.4, "1.0 beats 0.1 by 0.41 ± 0.006 bits"),
-        (1.5, "0.1 beats 1.0 by 0.49 ± 0.006 bits"),
-        (1.99, "1.0 and 0.1 alike (+0.00 ± 0.006 bits)"),
-        (float("nan"), "a run diverged"),
+        (2.4, "1.0 beats 0.1 by 0.41 ± 0.006 bits", "; as in the paper's attentive reader"),
+        (1.5, "0.1 beats 1.0 by 0.49 ± 0.006 bits", "; **unlike** in the paper's attentive reader"),
+        (1.99, "1.0 and 0.1 alike (+0.00 ± 0.006 bits)", "; **unlike** in the paper's attentive reader"),
+        (float("nan"), "a run diverged", ""),
     ],
 )
-def test_the_finding_follows_the_numbers(last, words):
+def test_the_finding_follows_the_numbers(last, words, beside):
+    assert gain_init.beside_the_paper(words) == beside
     costs = gain_init.costs_of(rows_of(BITS | {"all": last}))
     assert gain_init.finding(costs, "text", "LN-LSTM") == words
 
