@@ -9,12 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from analyses._run import Options
 from normgeom.report import atomic
 
 R = TypeVar("R")
 T = TypeVar("T")
-ROOT = Path(__file__).parents[1]
+ROOT, PARTS = Path(__file__).parents[1], ("analyses", "normgeom")
 
 
 def with_progress(runs: Sequence[R], name: str) -> Iterator[R]:
@@ -35,32 +37,30 @@ def finished(options: Options, name: str, runs: Sequence[R], make: Callable[[R],
     What is made is kept in `options.kept` until the analysis is written. It serves the same runs, with the
     same options, of the same code alone.
     """
-    folder = None if options.kept is None else options.kept / _key(options, runs)
-    made = [None if folder is None else folder / f"{k}.pickle" for k in range(len(runs))]
-    there = [path for path in made if path is not None and path.exists()]
+    if options.kept is None:
+        yield from map(make, with_progress(runs, name))
+        return
+    paths = [options.kept / _key(options, runs) / f"{k}.pickle" for k in range(len(runs))]
+    there = {path for path in paths if path.exists()}
     if there:
         print(f"  {name}: {len(there)} of {len(runs)} runs are there from before", file=sys.stderr)
-    left = [run for run, path in zip(runs, made, strict=True) if path not in there]
-    coming = with_progress(left, name)
-    for path in made:
-        if path is not None and path in there:
-            yield pickle.loads(path.read_bytes())
-            continue
-        found = make(next(coming))
-        if path is not None:
+    left = with_progress([run for run, path in zip(runs, paths, strict=True) if path not in there], name)
+    for path in paths:
+        if path not in there:
             with atomic(path, "wb") as file:
-                pickle.dump(found, file)
-        yield found
+                pickle.dump(make(next(left)), file)
+        yield pickle.loads(path.read_bytes())
 
 
 def _key(options: Options, runs: Sequence[R]) -> str:
-    """Name the runs, the options that they were made with, and the code."""
-    what = (options.seed, options.device, options.quick, options.full, [repr(run) for run in runs], _code())
+    """Name the runs, the options that they were made with, torch and the code."""
+    what = (options.seed, options.device, options.quick, options.full, list(runs), torch.__version__, _code())
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
 @cache
 def _code() -> str:
-    """Return a hash of all that could change a result."""
-    files = sorted(path for part in ("analyses", "normgeom") for path in (ROOT / part).rglob("*.py"))
+    """Return a hash of what the project has that could change a result: Python, C and data."""
+    kinds = ("*.py", "*.c", "*.gz")
+    files = sorted(path for part in PARTS for kind in kinds for path in (ROOT / part).rglob(kind))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
