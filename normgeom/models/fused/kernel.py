@@ -54,11 +54,9 @@ class KernelPass:
 def kernel_pass(cell: Cell, given: Tensors, every_cell: bool) -> KernelPass | None:
     """Return the kernel's pass for a cell, or None where there is none.
 
-    There is one for dense float32 and float64 on the CPU, and every placement but the joint one of the GRU.
+    There is one for dense float32 and float64 on the CPU.
     """
     kind, place, parts, values = _KERNELS[type(cell)], cell.placement, cell._modules, [*given.values()]
-    if kind == "gru" and place.joint:
-        return None
     dtype = values[0].dtype
     if any(v.dtype != dtype or v.device.type != "cpu" or v.layout != torch.strided for v in values):
         return None

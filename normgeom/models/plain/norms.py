@@ -30,7 +30,7 @@ class StepNorm:
     def backward(
         self, grad: torch.Tensor, summed: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor
     ) -> torch.Tensor:
-        """Return the gradient of the summed inputs from that of the output."""
+        """Return `(g - mean g - z mean(g z)) / sigma`, means by segment, with g = gain * grad."""
         if self._at_once:
             return self._fused(grad, summed, mean, scale, (True, False, False))[0]
         wide = (v.split(self._segments, -1) for v in (grad * self._gain, summed))
@@ -40,23 +40,23 @@ class StepNorm:
         each = [_BACKWARD(g, a, a.shape[-1:], m, s, None, None, only)[0] for g, a, m, s in parts]
         return torch.cat(each, -1)
 
-    def vectors(
+    def gain_and_bias(
         self, grads: torch.Tensor, summed: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the gradients of gain and bias, from (steps, cases, units) each."""
+        """Return `sum grad z` and `sum grad`, those of gain and bias, from (steps, cases, units) each."""
         if self._at_once:
             return self._fused(grads, summed, mean, scale, (False, True, True))[1:]
         gain = grads * self._normalized(summed)[0]
         return summed_like(gain, self._gain), summed_like(grads, self._bias)
 
-    def whole(
+    def all_gradients(
         self, grads: torch.Tensor, summed: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the gradients of the summed inputs, of gain and of bias."""
         if self._at_once:
             return self._fused(grads, summed, mean, scale, (True, True, True))
         where = summed, mean, scale
-        return self.backward(grads, *where), *self.vectors(grads, *where)
+        return self.backward(grads, *where), *self.gain_and_bias(grads, *where)
 
     def _fused(
         self,

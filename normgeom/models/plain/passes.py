@@ -51,15 +51,8 @@ class PlainPass:
         """Return the gradients of the wanted inputs, from those of the outputs and of the cell states."""
         run = Run(self.cell, given, Buffers(given["h"]), kept)
         _, backward = _STEPS[type(self.cell)]
-        left = backward(run, steps.Coming(grads[0], grads[1]))
-        summed, found = left.sensitivities.gradients(left.state, wanted)
-        into = summed if self.cell.placement.joint else left.into
-        found |= left.others | InputProducts(run).backward(into, wanted)
+        passed = backward(run, steps.OutputGradients(grads[0], grads[1]))
+        summed, found = passed.products.gradients(passed.state, wanted)
+        into = summed if self.cell.placement.joint else passed.into
+        found |= passed.others | InputProducts(run).backward(into, wanted)
         return {name: value for name, value in found.items() if name in wanted}
-
-
-def plain_pass(cell: Cell, given: Tensors, every_cell: bool) -> PlainPass | None:
-    """Return the plain pass of a cell: of every placement but the joint one of the GRU, which has none."""
-    if isinstance(cell, LNGRUCell) and cell.placement.joint:
-        return None
-    return PlainPass(cell, every_cell)

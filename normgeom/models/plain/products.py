@@ -34,7 +34,7 @@ class InputProducts:
         kept, found, shift = self._run.kept, Tensors(), grads
         if self._norm is not None:
             where = kept["products"], kept["mean_input"], kept["scale_input"]
-            grads, found["norm_input.gain"], shift = self._norm.whole(grads, *where)
+            grads, found["norm_input.gain"], shift = self._norm.all_gradients(grads, *where)
         found |= _each(self._run.given, shift, self._shifts, wanted)
         if "weight_input" in wanted:
             found["weight_input"] = grads.flatten(0, 1).t() @ self._run.given["x"].flatten(0, 1)
@@ -116,7 +116,7 @@ class StateSensitivities:
         """Return the gradients of the products of all steps and the rest, from what `backward` was given."""
         found, shift, run = Tensors(), grads, self._run
         if self._norm is not None:
-            found[f"{self._place}.gain"], shift = self._norm.vectors(grads, *self._where)
+            found[f"{self._place}.gain"], shift = self._norm.gain_and_bias(grads, *self._where)
             grads = torch.stack(self._each[::-1], out=run.room.take(*run.gates))
         found |= _each(run.given, shift, (f"{self._place}.bias", *self._shifts), wanted)
         if "weight_recurrent" in wanted:

@@ -1,11 +1,12 @@
 """The steps of each cell, and the gradient of them: `step` of `normgeom.models.cells`, written in place.
 
 `*_forward(run, into)` fills the states and adds to `run.kept` what the gradient reads; `into` (steps, cases,
-stack) are the products of the input. `*_backward(run, coming)` goes from the last step to the first.
+stack) are the products of the input. `*_backward(run, coming)` goes from the last step to the first; `d a`
+stands for the gradient of a.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -18,7 +19,7 @@ _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 
 
 @dataclass
-class Coming:
+class OutputGradients:
     """The gradients of the hidden states of all steps, and of the cell states of all or of the last."""
 
     outputs: torch.Tensor | None
@@ -36,13 +37,20 @@ class Coming:
 
 
 @dataclass
-class Left:
-    """The gradients after the first step: (steps, cases, stack) of `into`, of what `W_h h` became; others."""
+class StepGradients:
+    """What going back through all steps gives.
+
+    Attributes:
+        into: the gradient of the products of the input, (steps, cases, stack).
+        state: that of what the products of the state became, likewise.
+        products: what makes of it the gradients of W_h and of its norm.
+        others: the gradients of the initial state and of the cell's norm, by name.
+    """
 
     into: torch.Tensor
     state: torch.Tensor
-    sensitivities: StateSensitivities
-    others: Tensors = field(default_factory=dict)
+    products: StateSensitivities
+    others: Tensors
 
 
 def rnn_forward(run: Run, into: torch.Tensor) -> None:
@@ -54,15 +62,15 @@ def rnn_forward(run: Run, into: torch.Tensor) -> None:
     run.kept |= products.kept()
 
 
-def rnn_backward(run: Run, coming: Coming) -> Left:
-    """The gradient of `rnn_forward`."""
+def rnn_backward(run: Run, coming: OutputGradients) -> StepGradients:
+    """`d gates = d h (1 - h^2)`."""
     h, products, grads = run.kept["hidden"].unbind(0), StateSensitivities(run), run.room.take(*run.gates)
     carried, outputs = torch.zeros_like(h[0]), coming.to_hidden(run.steps)
     for t, grad in _back(grads):
         _add(carried, outputs[t])
         _tanh_backward(carried, h[t + 1], grad_input=grad)
         products.backward(t, grad, carried)
-    return Left(grads, grads, products, {"h": carried})
+    return StepGradients(grads, grads, products, {"h": carried})
 
 
 def lstm_forward(run: Run, into: torch.Tensor) -> None:
@@ -89,8 +97,12 @@ def lstm_forward(run: Run, into: torch.Tensor) -> None:
         run.kept |= zip(("mean_cell", "scale_cell"), both, strict=True)
 
 
-def lstm_backward(run: Run, coming: Coming) -> Left:
-    """The gradient of `lstm_forward`."""
+def lstm_backward(run: Run, coming: OutputGradients) -> StepGradients:
+    """The gradient of `lstm_forward`, gate by gate.
+
+    `d LN(c') = d h s(o) (1 - y^2)` with `y = tanh(LN(c'))`; `d c = d c' s(f)`; and, each times the slope of
+    its nonlinearity, `d f = d c' c`, `d i = d c' tanh(g)`, `d g = d c' s(i)`, `d o = d h y`.
+    """
     norm, products, activated = _CellNorm(run), StateSensitivities(run), run.kept["activated"]
     c, y, units = run.kept["cell"].unbind(0), run.kept["squashed"].unbind(0), run.states[-1]
     (f, i, o, g), grads = _gates_of(activated, 4), run.room.take(*run.gates)
@@ -114,7 +126,7 @@ def lstm_backward(run: Run, coming: Coming) -> Left:
         _sigmoid_backward(raw, three[t], grad_input=grad_three[t])
         _tanh_backward(dg, g[t], grad_input=grad_g[t])
         products.backward(t, grad, carried)
-    return Left(grads, grads, products, {"h": carried, "c": carried_cell} | norm.gradients())
+    return StepGradients(grads, grads, products, {"h": carried, "c": carried_cell} | norm.gradients())
 
 
 class _CellNorm:
@@ -140,7 +152,7 @@ class _CellNorm:
         """Return those of gain and bias."""
         if self._norm is None:
             return {}
-        gain, bias = self._norm.vectors(self._grads, *self._where)
+        gain, bias = self._norm.gain_and_bias(self._grads, *self._where)
         return {"norm_cell.gain": gain, "norm_cell.bias": bias}
 
 
@@ -159,8 +171,12 @@ def gru_forward(run: Run, into: torch.Tensor) -> None:
     run.kept |= products.kept() | {"activated": activated, "inner": inner}
 
 
-def gru_backward(run: Run, coming: Coming) -> Left:
-    """The gradient of `gru_forward`."""
+def gru_backward(run: Run, coming: OutputGradients) -> StepGradients:
+    """The gradient of `gru_forward`.
+
+    `d into_n = d h' s(z) (1 - n^2)`, `d state_n = d into_n s(r)`; and, each times the slope of the sigmoid,
+    `d z = d h' (n - h)`, `d r = d into_n state_n`. Past the product, `d h = d h' (1 - s(z))`.
+    """
     products, activated, inner = StateSensitivities(run), run.kept["activated"], run.kept["inner"].unbind(0)
     (z, r, n), h, units = _gates_of(activated, 3), run.kept["hidden"].unbind(0), run.states[-1]
     grads, of_state = run.room.take(*run.gates), run.room.take(*run.gates)
@@ -180,7 +196,7 @@ def gru_backward(run: Run, coming: Coming) -> Left:
         _sigmoid_backward(raw, two[t], grad_input=into_two[t])
         state_two[t].copy_(into_two[t])
         products.backward(t, grad, carried, beta=1)
-    return Left(grads, of_state, products, {"h": carried})
+    return StepGradients(grads, of_state, products, {"h": carried})
 
 
 def _gates_of(stacked: torch.Tensor, gates: int) -> list[tuple[torch.Tensor, ...]]:
