@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import normgeom as ng
-from tests.geometry.test_fisher import close
+from tests.geometry.networks import assert_near
 
 MODELS = """
 import torch
@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_fisher(normgeom, folder):
     net, x = namespace["make"]().double(), torch.from_numpy(np.load("x.npy")[:7])
     F = ng.fisher(net, dict(net.named_parameters()), x, family=ng.Categorical())
     assert found["trace"] == pytest.approx(float(F.trace))
-    close(torch.tensor(found["top"]), F.eigenvalues().flip(0)[:3].float(), 1e-6)
+    assert_near(torch.tensor(found["top"]), F.eigenvalues().flip(0)[:3].float(), 1e-6)
     assert (found["rank"], found["nullity"]) == (F.rank, len(F.order) - F.rank)
     assert (found["cases"], found["parameters"], found["dtype"], found["route"]) == (
         7,

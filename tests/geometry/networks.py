@@ -185,3 +185,26 @@ def _cast(data, dtype):
     if isinstance(data, tuple):
         return tuple(_cast(part, dtype) for part in data)
     return data.to(dtype) if data.is_floating_point() else data
+
+
+def assert_near(value, wanted, tolerance=1e-12):
+    """Assert that every entry is within a tolerance of the largest."""
+    scale = tolerance * (float(wanted.abs().max()) or 1.0)
+    torch.testing.assert_close(value, wanted, rtol=0, atol=scale)
+
+
+def free(module):
+    """The parameters that are trained, by name."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
+MIXED = [
+    "layer norm",
+    "batch norm, train",
+    "weight norm",
+    "LSTM",
+    "one output a position",
+    "embedding, sparse",
+    "encoder layer",
+]
+"""Networks of several kinds, for what need not be asked of all."""

@@ -10,7 +10,7 @@ from normgeom.geometry.glm import NormalizedGLM
 from normgeom.geometry.operator import FisherOperator
 from normgeom.geometry.per_example import per_example_fisher
 from normgeom.norms import BatchNorm, LayerNorm, NoNorm, RMSNorm, WeightNorm
-from tests.geometry.test_fisher import close
+from tests.geometry.networks import assert_near
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "fisher.json").read_text())["cases"]
 NORMS = {"none": NoNorm(), "wn": WeightNorm(), "ln": LayerNorm(), "rms": RMSNorm(), "bn": BatchNorm()}
@@ -33,19 +33,19 @@ def golden(request):
 @pytest.mark.parametrize("route", [None, "batch"], ids=["closed form", "autograd"])
 def test_golden_fisher(golden, route):
     glm, params, data, wanted = golden
-    close(fisher(glm, params, data, route=route).matrix, wanted)
+    assert_near(fisher(glm, params, data, route=route).matrix, wanted)
 
 
 def test_golden_fisher_by_the_chosen_route_and_as_a_function(golden):
     glm, params, data, wanted = golden
-    close(fisher(glm, params, data, blocks=list(params)).matrix, wanted)
+    assert_near(fisher(glm, params, data, blocks=list(params)).matrix, wanted)
     function = lambda params, data: glm(params, data)  # noqa: E731
-    close(fisher(function, params, data, family=glm.family).matrix, wanted)
+    assert_near(fisher(function, params, data, family=glm.family).matrix, wanted)
 
 
 def test_golden_per_example_and_operator(golden):
     glm, params, data, wanted = golden
-    close(per_example_fisher(glm, params, data).materialize().matrix.mean(0), wanted)
-    close(per_example_fisher(glm, params, data, blocks=list(params)).mean().matrix, wanted)
+    assert_near(per_example_fisher(glm, params, data).materialize().matrix.mean(0), wanted)
+    assert_near(per_example_fisher(glm, params, data, blocks=list(params)).mean().matrix, wanted)
     F = fisher(glm, params, data, order="tensor").matrix
-    close(FisherOperator(glm, params, data).to_dense(), F)
+    assert_near(FisherOperator(glm, params, data).to_dense(), F)

@@ -14,8 +14,7 @@ from normgeom.geometry.glm import NormalizedGLM
 from normgeom.geometry.operator import FisherOperator
 from normgeom.geometry.products import ForwardProduct, ReverseProduct
 from normgeom.norms import LayerNorm
-from tests.geometry.networks import NETWORKS, build
-from tests.geometry.test_fisher import MIXED, close, free
+from tests.geometry.networks import MIXED, NETWORKS, assert_near, build, free
 from tests.oracles import plain_case_fishers
 
 
@@ -31,7 +30,7 @@ def test_the_operator_is_the_matrix(name, memory):
     wanted = plain_case_fishers(build(name)[0], data, family).mean(0)
     F = FisherOperator(module, free(module), data, family=family, memory=memory)
     assert (F.rows is None) == (memory == 0 or F.route == "batch")
-    close(F @ vectors(F), wanted @ vectors(F))
+    assert_near(F @ vectors(F), wanted @ vectors(F))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -53,7 +52,7 @@ def test_both_modes_are_right_where_fused_kernels_are_not(name, mode, monkeypatc
     module, data, family = build(name)
     wanted = plain_case_fishers(build(name)[0], data, family).mean(0)
     F = FisherOperator(module, free(module), data, family=family, memory=0)
-    close(F @ vectors(F), wanted @ vectors(F))
+    assert_near(F @ vectors(F), wanted @ vectors(F))
 
 
 def test_a_mode_that_is_wrong_is_not_taken(monkeypatch):
@@ -73,12 +72,12 @@ def test_vectors_matrices_dicts_and_damping(name):
     F = FisherOperator(module, free(module), data, family=family, damping=0.5, reduction="sum")
     wanted = plain_case_fishers(build(name)[0], data, family).sum(0)
     v = vectors(F)
-    close(F @ v, wanted @ v + 0.5 * v)
-    close(F @ v[:, 0], wanted @ v[:, 0] + 0.5 * v[:, 0])
+    assert_near(F @ v, wanted @ v + 0.5 * v)
+    assert_near(F @ v[:, 0], wanted @ v[:, 0] + 0.5 * v[:, 0])
     product = F @ {k: torch.ones_like(v) for k, v in free(module).items()}
     assert {k: v.shape for k, v in product.items()} == {k: v.shape for k, v in free(module).items()}
     flat = torch.cat([v.flatten() for v in product.values()])
-    close(flat, wanted.sum(1) + 0.5)
+    assert_near(flat, wanted.sum(1) + 0.5)
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -88,7 +87,7 @@ def test_top_eigenvalues(name, dense, monkeypatch):
     module, data, family = build(name)
     F = FisherOperator(module, free(module), data, family=family, damping=0.1)
     wanted = torch.linalg.eigvalsh(plain_case_fishers(build(name)[0], data, family).mean(0)).flip(0)[:6]
-    close(F.top_eigenvalues(6), wanted + 0.1, 1e-10)
+    assert_near(F.top_eigenvalues(6), wanted + 0.1, 1e-10)
 
 
 def test_scipy_takes_it():
@@ -97,7 +96,7 @@ def test_scipy_takes_it():
     vector = np.ones(F.shape[0])
     solved, code = scipy.sparse.linalg.cg(F.to_scipy(), vector, rtol=1e-12)
     assert code == 0
-    close(F @ torch.from_numpy(solved), torch.from_numpy(vector), 1e-9)
+    assert_near(F @ torch.from_numpy(solved), torch.from_numpy(vector), 1e-9)
 
 
 def test_trace_and_diagonal_lie_within_their_error_bars():
@@ -118,9 +117,9 @@ def test_a_loader_is_streamed(name):
     loader = DataLoader(TensorDataset(data, torch.zeros(len(data))), batch_size=2)
     F = FisherOperator(module, free(module), loader, family=family)
     wanted = fisher(module, free(module), data, family=family, order="tensor").matrix
-    close(F @ vectors(F), wanted @ vectors(F))
+    assert_near(F @ vectors(F), wanted @ vectors(F))
     chunked = FisherOperator(module, free(module), data, family=family, chunk_size=2)
-    close(chunked @ vectors(F), wanted @ vectors(F))
+    assert_near(chunked @ vectors(F), wanted @ vectors(F))
 
 
 def test_errors_say_what_to_do():
@@ -167,7 +166,7 @@ def _distributed(rank, folder, name):
         glm = NormalizedGLM(LayerNorm(), family)
         params = {"weight": data[:3, :3], "bias": data[:3, 0], "gain": data[:3, 1]}
         shared = fisher(glm, params, data[:, :3]).matrix
-        close(shared, closed_form_fisher(glm, params, data[:, :3]).matrix, 1e-12)
+        assert_near(shared, closed_form_fisher(glm, params, data[:, :3]).matrix, 1e-12)
         few = fisher(module, free(module), data[:1], family=family, order="tensor").matrix
         torch.save((one, two, diagonal, trace, few), f"{folder}/fisher-{rank}.pt")
         shuffled = DataLoader(TensorDataset(data), batch_size=2, shuffle=True)
@@ -186,11 +185,11 @@ def test_two_processes_give_what_one_gives(tmp_path):
     eigenvalues = torch.linalg.eigvalsh(F).flip(0)[:4]
     for rank in range(2):
         for dense, top in torch.load(tmp_path / f"{rank}.pt"):
-            close(dense, F, 1e-12)
-            close(top, eigenvalues, 1e-10)
+            assert_near(dense, F, 1e-12)
+            assert_near(top, eigenvalues, 1e-10)
         one, two, diagonal, trace, few = torch.load(tmp_path / f"fisher-{rank}.pt")
-        close(one, F, 1e-12)
-        close(two, F, 1e-12)
-        close(diagonal, F.diagonal(), 1e-12)
-        close(trace, F.trace(), 1e-12)
-        close(few, fisher(module, free(module), data[:1], family=family, order="tensor").matrix, 1e-12)
+        assert_near(one, F, 1e-12)
+        assert_near(two, F, 1e-12)
+        assert_near(diagonal, F.diagonal(), 1e-12)
+        assert_near(trace, F.trace(), 1e-12)
+        assert_near(few, fisher(module, free(module), data[:1], family=family, order="tensor").matrix, 1e-12)

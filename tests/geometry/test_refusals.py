@@ -10,8 +10,7 @@ from normgeom.geometry.fisher import (
     fisher,
     monte_carlo_fisher,
 )
-from tests.geometry.networks import build
-from tests.geometry.test_fisher import free
+from tests.geometry.networks import build, free
 
 DROPOUTS = {
     "module": nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3)),

@@ -14,7 +14,7 @@ from normgeom.geometry.kernels import PlainKernels
 from normgeom.geometry.operator import FisherOperator
 from normgeom.geometry.per_example import per_example_fisher
 from normgeom.norms import WeightNorm
-from tests.geometry.test_fisher import close, free
+from tests.geometry.networks import assert_near, free
 from tests.oracles import plain_jacobian
 
 # torch registers some of its forward rules through torch.jit.script, on first use.
@@ -67,9 +67,9 @@ def test_weight_norm_has_forward_mode_and_a_right_second_derivative():
         reverse = jacrev(lambda v: (jacrev(loss)(v) * v.detach()).sum())(v)
         minus = -jacrev(loss)(v)
     wanted = [[0.697332991963, -1.16482445891, 1.16879920532, -0.090877793698]]
-    close(minus, torch.tensor(wanted, dtype=torch.float64), 1e-11)
-    close(forward, minus)  # degree 0 in v: H v = -g
-    close(reverse, minus)
+    assert_near(minus, torch.tensor(wanted, dtype=torch.float64), 1e-11)
+    assert_near(forward, minus)  # degree 0 in v: H v = -g
+    assert_near(reverse, minus)
 
 
 def test_the_likelihood_sets_the_scale_not_the_reduction_of_a_loss():
@@ -79,8 +79,8 @@ def test_the_likelihood_sets_the_scale_not_the_reduction_of_a_loss():
     half = fisher(net, free(net), x, family=Gaussian(0.5), reduction="sum", order="tensor").matrix
     y = torch.randn(5, 3, dtype=torch.float64)
     hessian = lambda r: torch.func.hessian(lambda w: F.mse_loss(x @ w.T, y, reduction=r))(net.weight)  # noqa: E731
-    close(hessian("sum").reshape(6, 6).detach(), half)
-    close(hessian("mean").reshape(6, 6).detach(), 2 / 15 * unit)
+    assert_near(hessian("sum").reshape(6, 6).detach(), half)
+    assert_near(hessian("mean").reshape(6, 6).detach(), 2 / 15 * unit)
 
 
 def test_a_gaussian_needs_no_samples_and_its_variance_has_a_block():
@@ -93,11 +93,11 @@ def test_a_gaussian_needs_no_samples_and_its_variance_has_a_block():
     sampled = monte_carlo_fisher(
         model, params, x, family=Gaussian(0.5), samples=4000, generator=torch.Generator().manual_seed(0)
     )
-    close(sampled.matrix, exact.matrix, 0.1)
+    assert_near(sampled.matrix, exact.matrix, 0.1)
     two = lambda p, x: torch.cat([x @ p["mean"], x[:, :1] * 0 + p["variance"].log()], 1)  # noqa: E731
     both = {"mean": torch.zeros(3, 1).double(), "variance": torch.full((1, 1), 0.5).double()}
     F = fisher(two, both, x, family=MeanVarianceGaussian(), order="tensor")
-    close(F["mean"], 2 * x.T @ x)
+    assert_near(F["mean"], 2 * x.T @ x)
     assert F["variance"].item() == pytest.approx(2.0, abs=1e-14)
     assert F["mean", "variance"].abs().max() < 1e-14
 
@@ -128,8 +128,8 @@ def test_the_gain_and_bias_blocks_of_layer_norm():
     F_ = fisher(net, free(net), a, family=Gaussian())
     z = F.layer_norm(a, (4,), eps=0.0)
     assert F_["weight"].diagonal().mean() == pytest.approx(1.0, abs=1e-12)
-    close(F_["bias"], torch.eye(4, dtype=torch.float64))
-    close(F_["weight", "bias"].diagonal(), z.mean(0))
+    assert_near(F_["bias"], torch.eye(4, dtype=torch.float64))
+    assert_near(F_["weight", "bias"].diagonal(), z.mean(0))
 
 
 REDUNDANT = {
@@ -169,7 +169,7 @@ def test_batch_norm_case_by_case():
     with pytest.raises(ValueError, match="more than 1 value per channel when training"):
         per_example_fisher(net, free(net), x[:1], family=Gaussian())
     rows = per_example_fisher(net.eval(), free(net), x, family=Gaussian(), order="tensor").jacobian
-    close(rows, plain_jacobian(net, x)[1])
+    assert_near(rows, plain_jacobian(net, x)[1])
 
 
 def test_a_norm_used_twice_adds_both_calls():
@@ -185,7 +185,7 @@ def test_a_norm_used_twice_adds_both_calls():
 
     net, x = Decoder().double(), torch.randn(6, 4, dtype=torch.float64)
     rows = per_example_fisher(net, free(net), x, family=Gaussian(), order="tensor").jacobian
-    close(rows, plain_jacobian(net, x)[1])
+    assert_near(rows, plain_jacobian(net, x)[1])
 
 
 def test_chunks_accumulate_to_the_whole():
@@ -194,7 +194,7 @@ def test_chunks_accumulate_to_the_whole():
     x = torch.randn(40, 6, dtype=torch.float64)
     whole = fisher(net, free(net), x, family=Gaussian())
     assert len(whole.order) == 63
-    close(fisher(net, free(net), x, family=Gaussian(), chunk_size=8).matrix, whole.matrix)
+    assert_near(fisher(net, free(net), x, family=Gaussian(), chunk_size=8).matrix, whole.matrix)
 
 
 def test_a_matrix_that_does_not_fit_is_refused_with_its_size():
@@ -213,7 +213,7 @@ def test_the_squared_norm_has_a_second_derivative_at_zero(derivative):
     zero, x = torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
     squared = lambda w: WeightNorm().statistics(w, x)[1].sum()  # noqa: E731
     second = derivative(jacrev(lambda w: torch.exp(-squared(w))))(zero).reshape(3, 3)
-    close(second, -2 * torch.eye(3, dtype=torch.float64))
+    assert_near(second, -2 * torch.eye(3, dtype=torch.float64))
 
 
 def test_a_weight_of_zero_is_refused_without_eps_and_right_with_it():
@@ -226,7 +226,7 @@ def test_a_weight_of_zero_is_refused_without_eps_and_right_with_it():
     glm = ng.NormalizedGLM(WeightNorm(), Gaussian(), eps=0.25)
     for route in (None, "batch"):
         F = ng.fisher(glm, params, x, route=route)
-        close(F["weight"], x.T @ x / 3 / 0.25)
+        assert_near(F["weight"], x.T @ x / 3 / 0.25)
         assert F["gain"].abs().max() == 0
     step = {"weight": torch.full((1, 2), 1e-3, dtype=torch.float64)}
     found = ng.kl_against_quadratic(glm, params, x, step)
@@ -255,9 +255,9 @@ def test_input_gradients_of_layer_norm_by_hand_and_by_autograd_in_float32():
         return torch.autograd.grad(F.layer_norm(x, (1024,), gain), x, dy)[0]
 
     wanted = by_hand(x.double(), gain.double(), dy.double())
-    close(by_autograd(x.double(), gain.double(), dy.double()), wanted)
-    close(by_hand(x, gain, dy).double(), wanted, 5e-6)
-    close(by_autograd(x, gain, dy).double(), wanted, 5e-6)
+    assert_near(by_autograd(x.double(), gain.double(), dy.double()), wanted)
+    assert_near(by_hand(x, gain, dy).double(), wanted, 5e-6)
+    assert_near(by_autograd(x, gain, dy).double(), wanted, 5e-6)
 
 
 def test_the_fisher_matrix_of_layer_norms_input_in_float32():
@@ -274,5 +274,5 @@ def test_the_fisher_matrix_of_layer_norms_input_in_float32():
     rate = ((centred**2).mean(1, keepdim=True) + 1e-5).rsqrt()
     z, one = centred * rate, torch.ones(32, 32, dtype=torch.float64)
     mixing = (torch.eye(32) - one / 32 - z[:, :, None] * z[:, None] / 32) * rate[:, :, None]
-    close((mixing @ torch.diag(gain.double() ** 2) @ mixing).mean(0), wanted)
-    close(at(torch.float32).double(), wanted, 5e-6)
+    assert_near((mixing @ torch.diag(gain.double() ** 2) @ mixing).mean(0), wanted)
+    assert_near(at(torch.float32).double(), wanted, 5e-6)

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def close(found, expected):
+def assert_near(found, expected):
     for one, other in zip(found[0], expected[0], strict=True):
         assert [v or 0 for v in one] == pytest.approx([v or 0 for v in other], rel=1e-9)
     for one, other in zip(found[1], expected[1], strict=True):
@@ -68,7 +68,7 @@ def close(found, expected):
 def test_two_processes_make_the_steps_of_one(folder, tmp_path):
     one = run(tmp_path)
     for rank in range(2):
-        close(torch.load(folder / f"{rank}.pt")[0], one)
+        assert_near(torch.load(folder / f"{rank}.pt")[0], one)
     assert len(read_log(folder / "two")) == 7, "one of them writes"
 
 
@@ -88,7 +88,7 @@ def test_one_process_goes_on_where_two_left(folder, tmp_path):
     assert [tuple(s.shape) for s in state] == [(1, 4, 6), (1, 4, 6)], "the streams of both"
     found = run(tmp_path, resume=True)
     whole = run(tmp_path / "whole")
-    close(found, (whole[0][6:], whole[1]))
+    assert_near(found, (whole[0][6:], whole[1]))
 
 
 def test_both_stop_at_the_same_step_when_one_is_asked_to(folder):
