@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from normgeom import ScaleKind, scale_invariance
+
 
 class OwnRMSNorm(nn.Module):
     """A norm that no list of classes knows, with a gain called scale."""
@@ -72,3 +74,23 @@ class Attention(nn.Module):
         if self.normalized:
             q, k = (a / a.norm(dim=-1, keepdim=True) for a in (q, k))
         return ((q @ k.transpose(-1, -2)).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+BATCH = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+
+
+def seeded(make, seed=0):
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def kinds(model, batch, **options):
+    """The blocks that are not `none`."""
+    found = scale_invariance(seeded(lambda: model), batch, **options)
+    return {one.block: str(one.kind) for one in found if one.kind is not ScaleKind.NONE}
+
+
+def before(norm):
+    """A layer before a norm, and one after."""
+    return seeded(lambda: nn.Sequential(nn.Linear(4, 6, bias=False), norm, nn.Linear(6, 2)))

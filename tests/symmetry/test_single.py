@@ -8,26 +8,7 @@ from torch import nn
 
 import normgeom as ng
 from normgeom import ScaleKind, scale_invariance
-from tests.symmetry.models import Attention, LayerNormLSTM, Mixed, Renorm
-
-BATCH = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
-
-
-def seeded(make, seed=0):
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        return make()
-
-
-def kinds(model, batch, **options):
-    """The blocks that are not `none`."""
-    found = scale_invariance(seeded(lambda: model), batch, **options)
-    return {one.block: str(one.kind) for one in found if one.kind is not ScaleKind.NONE}
-
-
-def before(norm):
-    """A layer before a norm, and one after."""
-    return seeded(lambda: nn.Sequential(nn.Linear(4, 6, bias=False), norm, nn.Linear(6, 2)))
+from tests.symmetry.models import BATCH, Attention, LayerNormLSTM, Mixed, Renorm, before, kinds, seeded
 
 
 def test_parameters_are_told_apart_by_what_they_do():
@@ -228,32 +209,6 @@ def test_dropout_keeps_its_mask_and_the_model_is_left_as_found():
     assert net[1][0].eps == 1e-5
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_models_of_any_type_are_decided_in_float64(dtype):
-    one = scale_invariance(before(nn.LayerNorm(6)).to(dtype), BATCH.to(dtype))["0.weight"]
-    assert (one.kind, one.tolerance < 1e-11) == (ScaleKind.WHOLE, True)
-
-
-def test_a_model_that_runs_in_float32_only_has_an_honest_floor():
-    class Own(nn.Module):
-        def forward(self, a):
-            return a @ torch.arange(12.0).reshape(6, 2)
-
-    net = seeded(lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6), nn.Tanh(), Own()))
-    one = scale_invariance(net, BATCH)["0.weight"]
-    assert one.kind is ScaleKind.WHOLE
-    assert 1e-6 < one.tolerance < 1e-3
-
-
-def test_outputs_that_are_rounding_decide_nothing():
-    class Zero(nn.Module):
-        def forward(self, a):
-            return nn.functional.layer_norm(a, (6,)).sum(1)
-
-    with pytest.raises(ValueError, match="a rounding of the parameters changes the outputs by"):
-        scale_invariance(before(Zero())[:2], BATCH)
-
-
 def test_dicts_selectors_and_the_old_weight_norm():
     class Both(nn.Module):
         def __init__(self):
@@ -282,32 +237,3 @@ def test_tied_weights_move_together():
     assert kinds(net, BATCH) == {}
     with pytest.raises(ValueError, match=r"tied to '0\.weight': use that name"):
         scale_invariance(net, BATCH, blocks=["2.weight"])
-
-
-def test_two_calls_give_the_same_numbers():
-    net = seeded(Mixed)
-    assert scale_invariance(net, BATCH) == scale_invariance(net, BATCH)
-
-
-def test_the_table_and_what_cannot_be_found():
-    found = scale_invariance(before(nn.LayerNorm(6)), BATCH)
-    assert "0.weight" in repr(found)
-    assert repr(found).endswith("mode: train")
-    assert found.to_frame()["kind"].tolist() == ["whole", "none", "none", "none", "none"]
-    with pytest.raises(KeyError, match="no block '9'"):
-        found["9"]
-    with pytest.raises(TypeError, match=r"an nn\.Module; got function"):
-        scale_invariance(lambda x: x, BATCH)
-    with pytest.raises(ValueError, match="give `select` to pick them"):
-        scale_invariance(before(nn.LayerNorm(6)), BATCH, select=lambda out: out.argmax())
-    with pytest.raises(ValueError, match="no parameter 'w'"):
-        scale_invariance(before(nn.LayerNorm(6)), BATCH, blocks=["w"])
-
-
-def test_a_model_that_cannot_be_copied_says_why():
-    class Locked(nn.Linear):
-        def __deepcopy__(self, memo):
-            raise RuntimeError("a handle that cannot be copied")
-
-    with pytest.raises(ValueError, match="a handle that cannot be copied"):
-        scale_invariance(Locked(4, 2), BATCH)
