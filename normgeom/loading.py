@@ -1,6 +1,7 @@
 """A user's model, data and family, from what is typed on a command line."""
 
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -81,9 +82,17 @@ def load_object(target: str) -> Any:
     try:
         return operator.attrgetter(name)(module)
     except AttributeError:
-        public = [n for n, v in vars(module).items() if callable(v) and v.__module__ == module.__name__]
-        has = f"it defines {', '.join(public)}" if public else "it defines no function or class"
-        raise ValueError(f"{place} has no {name!r}; {has}.") from None
+        raise ValueError(f"{place} has no {name!r}; {_alike(module, name)}.") from None
+
+
+def _alike(module: types.ModuleType, name: str) -> str:
+    """Say what a module defines itself, or which of the names that it only hands on are like this one."""
+    named = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
+    public = [n for n, v in named.items() if getattr(v, "__module__", None) == module.__name__]
+    alike = difflib.get_close_matches(name, named, cutoff=0.75)
+    if alike and not {*alike} & {*public}:
+        return f"it has {', '.join(alike)}"
+    return f"it defines {', '.join(public)}" if public else "it defines no function or class"
 
 
 def as_model(found: Any, target: str) -> LoadedModel:

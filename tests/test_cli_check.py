@@ -125,6 +125,7 @@ def test_differences_are_named(folder, normgeom):
         (["my_layers:MyNorm"], "needs units to be made. Give --units."),
         (["my_layers:Two"], "Write a name for the object"),
         (["my_layers:Other"], "it defines"),
+        (["torch.nn:LayerNormm"], "torch.nn has no 'LayerNormm'; it has LayerNorm"),
         (
             ["my_layers:third_axis"],
             "of shapes (5, 4) and (6, 4); it raised IndexError: Dimension out",

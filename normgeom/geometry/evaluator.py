@@ -117,8 +117,11 @@ def take(inputs: Any, index: Any) -> Any:
     return inputs[index]
 
 
-def check_call(model: Evaluator, inputs: Any) -> None:
-    """Raise a ValueError, with what was given, unless the model can be evaluated on the inputs."""
+def check_call(model: Evaluator, inputs: Any, *, given_cases: int | None = None) -> None:
+    """Raise a ValueError, with what was given, unless the model can be evaluated on the inputs.
+
+    `given_cases` is how many cases the caller gave, if the inputs are some of them.
+    """
     try:
         with torch.no_grad(), model.untouched():
             eta = model(model.params, take(inputs, slice(0, None)))
@@ -126,7 +129,8 @@ def check_call(model: Evaluator, inputs: Any) -> None:
         if isinstance(why, NotImplementedError) or str(why).startswith("the model"):
             raise
         parts = inputs if isinstance(inputs, tuple) else (inputs,)
-        given = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in parts)
+        given_cases = cases(inputs) if given_cases is None else given_cases
+        given = ", ".join(f"{(given_cases, *part.shape[1:])} {part.dtype}" for part in parts)
         raise ValueError(
             f"the model must take the data as it is given: {given}, with parameters of {model.dtype}; "
             f"it raised: {str(why).splitlines()[0] if str(why) else type(why).__name__}"

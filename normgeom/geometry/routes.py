@@ -61,7 +61,7 @@ def choose(model: Evaluator, inputs: Any, *, route: Route | None = None) -> Rout
     probed = sorted({0, n - 1} if few else {0, min(1, n - 1), n // 2, n - 1})
     probe = take(inputs, torch.tensor(probed))
     with PlainKernels():
-        check_call(model, probe)
+        check_call(model, probe, given_cases=n)
         refuse_random(model, probe)
         refuse_cut_graph(model, probe)
     cotangent, single, coupled = _plain(model, probe)

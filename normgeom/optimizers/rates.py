@@ -25,6 +25,7 @@ def effective_learning_rate(
         A number, NaN where there is no definition or the block is zero.
 
     Raises:
+        TypeError: if the first argument is no torch optimizer, or the second no tensor.
         ValueError: if the parameter is in no group of the optimizer.
 
     Source: van Laarhoven 2017 (SGD); Wan et al. 2021 (momentum); Kosson et al. 2024 (Adam, AdamW, Lion).
@@ -36,6 +37,11 @@ def effective_learning_rate(
     >>> round(effective_learning_rate(torch.optim.AdamW([w], lr=0.5), w), 6)
     0.1
     """
+    if not isinstance(optimizer, optim.Optimizer) or not isinstance(parameter, Tensor):
+        raise TypeError(
+            "effective_learning_rate takes (a torch.optim.Optimizer, one of its parameters); got "
+            f"{type(optimizer).__name__} and {type(parameter).__name__}."
+        )
     rule = rule or rule_of(optimizer, group_of(optimizer, parameter))
     block = (parameter if part is None else part).detach()
     norm = float(torch.linalg.vector_norm(block, dtype=torch.promote_types(block.dtype, torch.float64)))

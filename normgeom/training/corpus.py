@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,11 +81,17 @@ class Corpus:
         return cls(name, vocabulary, encoded[:cut], encoded[cut:])
 
     @classmethod
-    def from_text(cls, path: str | Path, **options: Any) -> "Corpus":
+    def from_text(
+        cls,
+        path: str | Path,
+        *,
+        held_out: float = 0.1,
+        characters: str | None = None,
+        whole_vocabulary: bool = False,
+    ) -> "Corpus":
         """Read a text file, or all .txt and .txt.gz files in a folder and below it, in order of path.
 
-        Files are UTF-8; those of a folder are joined by a line feed. `held_out`, `characters` and
-        `whole_vocabulary` are those of `from_string`.
+        Files are UTF-8; those of a folder are joined by a line feed. For the arguments see `from_string`.
 
         Raises:
             FileNotFoundError: if there is no such file or folder, or no text file in the folder.
@@ -94,7 +99,13 @@ class Corpus:
         """
         path = Path(path)
         text = "\n".join(_read(file) for file in _files(path))
-        return cls.from_string(text, **{"name": str(path), **options})
+        return cls.from_string(
+            text,
+            held_out=held_out,
+            characters=characters,
+            whole_vocabulary=whole_vocabulary,
+            name=str(path),
+        )
 
     @classmethod
     def from_novel(cls, name: str = "persuasion", *, held_out: float = 0.1) -> "Corpus":

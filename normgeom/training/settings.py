@@ -124,8 +124,9 @@ class Settings:
         if self.task in NOVELS:
             corpus = Corpus.from_novel(self.task, held_out=self.held_out)
         else:
-            vocabulary = {"whole_vocabulary": self.whole_vocabulary}
-            corpus = Corpus.from_text(self.task, held_out=self.held_out, **vocabulary)
+            corpus = Corpus.from_text(
+                self.task, held_out=self.held_out, whole_vocabulary=self.whole_vocabulary
+            )
         return NextCharacter(corpus, length=self.length, batch_size=self.batch)
 
     def make_model(self, classes: int) -> CharLM | RowDigits:

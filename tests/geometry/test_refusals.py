@@ -86,6 +86,12 @@ def test_data_that_the_model_cannot_take_is_named(data):
         fisher(module, free(module), data, family=family)
 
 
+def test_all_cases_are_named_though_few_are_tried():
+    module, _, family = build("linear")
+    with pytest.raises(ValueError, match=r"take the data as it is given: \(50, 9\) torch.float64"):
+        fisher(module, free(module), torch.ones(50, 9).double(), family=family)
+
+
 def test_a_coupled_model_refuses_a_route_by_case():
     module, data, family = build("batch norm of one's own")
     with pytest.raises(ValueError, match="couples its cases"):

@@ -94,3 +94,11 @@ def test_the_squares_of_float32_weights_neither_vanish_nor_overflow(size):
     w = torch.nn.Parameter(torch.full((4,), size))
     found = effective_learning_rate(optim.Adam([w], lr=0.5), w)
     assert found == pytest.approx(0.25 / size, rel=1e-6)
+
+
+def test_wrong_arguments_are_named():
+    weight = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(TypeError, match=r"takes \(a torch.optim.Optimizer, one of its parameters\); got str"):
+        effective_learning_rate("sgd", weight)
+    with pytest.raises(TypeError, match="got SGD and float"):
+        effective_learning_rate(torch.optim.SGD([weight], lr=0.1), 3.0)
